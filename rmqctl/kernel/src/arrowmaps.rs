@@ -1,6 +1,7 @@
 //! Stored properties of many records as the buffers of an Arrow map, and the tags codes in them:
 //! what `rmqctl/arrow/properties.py` does with numpy.
 
+use crate::arrowshapes::{Entry, Shape, Shapes};
 use crate::keyhash::{HIGH_BITS, hash_code, word_of};
 use crate::layouts::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PROPERTY_TAGS};
 use crate::memory::take;
@@ -8,7 +9,7 @@ use crate::properties::small_bytes;
 use crate::rows::{MOST_PROPERTIES, pairs_of};
 
 /// Texts up to here are copied by one instruction or two, with what stands behind them.
-const SHORT: usize = 32;
+pub const SHORT: usize = 32;
 
 /// Texts one behind the other, and where each ends; a 0 before them all.
 #[derive(Debug)]
@@ -34,15 +35,29 @@ impl Texts {
     /// Adds `data[start..end]`.
     #[inline]
     fn push_of(&mut self, data: &[u8], start: usize, end: usize) -> Option<()> {
-        match data.get(start..start + SHORT) {
-            Some(more) if end - start <= SHORT => {
-                let size = self.bytes.len() + end - start;
-                self.bytes.extend_from_slice(more);
-                self.bytes.truncate(size);
-            }
-            _ => self.bytes.extend_from_slice(&data[start..end]),
+        match data.get(start..).and_then(|rest| rest.first_chunk()) {
+            Some(more) if end - start <= SHORT => self.push_short(more, end - start),
+            _ => self.push(&data[start..end]),
         }
+    }
+
+    /// Adds the first `length` bytes of some.
+    #[inline]
+    pub fn push_short(&mut self, bytes: &[u8; SHORT], length: usize) -> Option<()> {
+        let size = self.bytes.len() + length.min(SHORT);
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.truncate(size);
         self.end()
+    }
+
+    /// Adds some texts: all of their bytes, and where each ends among them.
+    #[inline]
+    fn push_all(&mut self, bytes: &[u8], ends: &[i32]) -> Option<()> {
+        let before = i32::try_from(self.bytes.len()).ok()?;
+        before.checked_add(i32::try_from(bytes.len()).ok()?)?;
+        self.bytes.extend_from_slice(bytes);
+        self.ends.extend(ends.iter().map(|end| before + end));
+        Some(())
     }
 
     /// Ends a text; None where an Arrow array holds no more.
@@ -76,6 +91,7 @@ pub struct Maps {
     pub values: Texts,
     pub tags_codes: Vec<i64>,
     pub odd: Vec<i64>,
+    shapes: Shapes,
 }
 
 impl Maps {
@@ -89,12 +105,18 @@ impl Maps {
             values: Texts::new(4 * count, bytes),
             tags_codes: take(count),
             odd: Vec::new(),
+            shapes: Shapes::new(),
         }
     }
 
     /// Adds the map of the properties at `data[start..end]`; None where one Arrow array does not
     /// hold it.
     pub fn push(&mut self, data: &[u8], start: usize, end: usize) -> Option<()> {
+        if let Some(shape) = self.shapes.find(&data[start..end]) {
+            self.names.push_all(&shape.names, &shape.name_ends)?;
+            let code = push_values(&mut self.values, shape, data, start)?;
+            return self.end(code);
+        }
         let row = self.tags_codes.len();
         let before = self.names.count();
         let Some(code) = self.push_entries(data, start, end, before)? else {
@@ -103,6 +125,9 @@ impl Maps {
             let code = self.push_repeated(row, &data[start..end])?;
             return self.end(code);
         };
+        if data[start..end].is_ascii() {
+            self.shapes.missed(&data[start..end], || entries_of(data, start, end));
+        }
         self.end(code)
     }
 
@@ -167,6 +192,27 @@ impl Maps {
     }
 }
 
+/// Adds the values of properties at `start` that have a known shape. Their tags code.
+#[inline]
+fn push_values(values: &mut Texts, shape: &Shape, data: &[u8], start: usize) -> Option<i64> {
+    for entry in &shape.entries {
+        values.push_of(data, start + entry.name_end + 1, start + entry.end)?;
+    }
+    let Some(tags) = shape.tags else { return Some(0) };
+    Some(i64::from(hash_code(data, start + tags.name_end + 1, start + tags.end, 0) as i32))
+}
+
+/// The entries of `data[start..end]`, by their places from `start` on.
+#[cold]
+fn entries_of(data: &[u8], start: usize, end: usize) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for_each_entry(data, start, end, |entry, name_end, end| {
+        entries.push(Entry { start: entry - start, name_end: name_end - start, end: end - start });
+        Some(())
+    });
+    entries
+}
+
 /// The names of a row, told apart by a guess that takes two for one at times, and never one for two.
 #[derive(Default)]
 struct Seen(u64);
@@ -225,4 +271,50 @@ fn for_each_entry(
     }
     take(PROPERTY_SEPARATOR, end)?;
     Some(high & HIGH_BITS == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Maps;
+
+    type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+    /// Entries and the tags code of a row.
+    fn told(maps: &Maps, row: usize) -> (Entries, i64) {
+        let entries = maps.rows[row] as usize..maps.rows[row + 1] as usize;
+        let texts = |number| (maps.names.text(number).to_vec(), maps.values.text(number).to_vec());
+        (entries.map(texts).collect(), maps.tags_codes[row])
+    }
+
+    #[test]
+    fn a_row_is_the_same_whatever_stands_before_it() {
+        const ROWS: [&[u8]; 4] = [
+            b"KEYS\x01order17\x02TAGS\x01new\x02WAIT\x01true\x02",
+            b"TAGS\x01a\x02TAGS\x01b\x02UNIQ_KEY\x010123456789ABCDEF0123456789ABCDEF",
+            b"K\x01\x02no entry\x02\x02TAGS\x01x\x01y\x02last\x01\xc3\xa9",
+            b"a\x01b\x02c\x01d",
+        ];
+        const BYTES: &[u8] = b"\x00\x01\x02\x03KT09\x7f\xc3\xa9";
+        let mut seed = 7u64;
+        let mut lot = |below: usize| {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (seed >> 33) as usize % below
+        };
+        let mut many = Maps::new(0, 0);
+        for row in 0..20_000 {
+            let mut data = ROWS[lot(ROWS.len())].to_vec();
+            for _ in 0..lot(3) {
+                let at = lot(data.len());
+                data[at] = BYTES[lot(BYTES.len())];
+            }
+            let end = data.len() - if lot(8) == 0 { lot(data.len()) } else { 0 };
+            data.resize(data.len() + lot(40), b'\x02');
+            let mut alone = Maps::new(0, 0);
+            alone.push(&data, 0, end).unwrap();
+            many.push(&data, 0, end).unwrap();
+            assert_eq!(told(&many, row), told(&alone, 0), "{:?}", &data[..end]);
+            assert_eq!(many.odd.last() == Some(&(row as i64)), !alone.odd.is_empty());
+        }
+        assert!(!many.odd.is_empty());
+    }
 }

@@ -3,21 +3,18 @@
 //! Rows are taken some at a time, and of those one column after the other: what a record has is in
 //! the processor's cache from its first column to its last.
 
+use crate::arrowhosts::{Hosts, push_msg_id};
 use crate::arrowmaps::{Maps, Texts};
 use crate::columns::INT_COLUMNS;
 use crate::fetch;
 use crate::layouts::{HOST_V6_MASK, HOST_V6_SHIFT, PREFIXES, Prefix};
 use crate::memory::take;
 use crate::record::{i32_at, i64_at};
-use crate::text::host_text;
 
 /// Rows that are taken at a time.
 const BLOCK: usize = 32;
 /// The first and the last millisecond of the calendar, years 1 to 9999.
 const CALENDAR: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
-const HOSTS: usize = 64;
-const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 
 /// A column that is made here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -318,20 +315,20 @@ impl<'a> Making<'a> {
             Column::BornHost => {
                 for (head, prefix) in &self.block {
                     let host = &head[prefix.born_address..prefix.born_port + 4];
-                    texts.push(self.hosts[0].text(host)?)?;
+                    self.hosts[0].push(texts, host)?;
                 }
             }
             Column::StoreHost => {
                 for (head, prefix) in &self.block {
                     let host = &head[prefix.store_address..prefix.store_port + 4];
-                    texts.push(self.hosts[1].text(host)?)?;
+                    self.hosts[1].push(texts, host)?;
                 }
             }
             Column::MsgId => {
                 for ((head, prefix), row) in self.block.iter().zip(start..) {
-                    push_hex(&mut texts.bytes, &head[prefix.store_address..prefix.store_port + 4]);
+                    let host = &head[prefix.store_address..prefix.store_port + 4];
                     let place = self.numbers.at(PHYSICAL_OFFSET, row).to_be_bytes();
-                    push_hex(&mut texts.bytes, &place);
+                    push_msg_id(&mut texts.bytes, host, place);
                     texts.end()?;
                 }
             }
@@ -367,48 +364,4 @@ fn push_times(longs: &mut Vec<i64>, times: impl Iterator<Item = i64>) -> Option<
         time.wrapping_mul(1000)
     }));
     (!is_odd).then_some(())
-}
-
-/// Each byte as two digits.
-const PAIRS: [[u8; 2]; 256] = {
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        pairs[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
-        byte += 1;
-    }
-    pairs
-};
-
-/// Adds bytes as hexadecimal digits, eight at a time.
-#[inline]
-fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    for eight in bytes.chunks(8) {
-        let mut digits = [0; 16];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(eight) {
-            pair.copy_from_slice(&PAIRS[usize::from(*byte)]);
-        }
-        out.extend_from_slice(&digits[..2 * eight.len()]);
-    }
-}
-
-/// What was made of hosts: few send many messages.
-#[derive(Debug)]
-struct Hosts(Vec<(Vec<u8>, Vec<u8>)>);
-
-impl Hosts {
-    fn two() -> [Hosts; 2] {
-        [Hosts(vec![Default::default(); HOSTS]), Hosts(vec![Default::default(); HOSTS])]
-    }
-
-    /// The text of an address and its port; None where it is left to the caller.
-    #[inline]
-    fn text(&mut self, host: &[u8]) -> Option<&[u8]> {
-        let mixed = u64::from(i64_at(host, 0) as u32) ^ (i64_at(host, host.len() - 8) as u64);
-        let slot = &mut self.0[(mixed.wrapping_mul(FACTOR) >> 58) as usize];
-        if *slot.0 != *host {
-            *slot = (host.to_vec(), host_text(host)?.into_bytes());
-        }
-        Some(&slot.1)
-    }
 }

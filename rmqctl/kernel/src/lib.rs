@@ -23,8 +23,10 @@ mod keyhash;
 #[rustfmt::skip] // Generated.
 #[allow(dead_code)] // Whole structures.
 mod layouts;
+mod arrowhosts;
 mod arrowmaps;
 mod arrowrows;
+mod arrowshapes;
 mod links;
 mod mapped;
 mod memory;
