@@ -9,11 +9,12 @@ import site
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rmqctl.installed import install_command
-from rmqctl.spark.session import failures, session, sparkhome
+from rmqctl.spark.session import failures, ownpython, session, sparkhome
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_safety.test_disk_full import mounted
@@ -31,6 +32,23 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         text=True,
         timeout=100,
     )
+
+
+def test_a_worker_passes_over_what_it_has_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no other process does: what a driver holds is collected as ever."""
+    frozen: list[str] = []
+    collector = SimpleNamespace(
+        get_freeze_count=lambda: len(frozen),
+        collect=lambda: None,
+        freeze=lambda: frozen.append("all"),
+    )
+    monkeypatch.setattr(ownpython, "gc", collector)
+    ownpython.pass_over_imported()
+    assert not frozen
+    monkeypatch.setattr("pyspark.TaskContext.get", object)
+    ownpython.pass_over_imported()
+    ownpython.pass_over_imported()
+    assert frozen == ["all"]
 
 
 @pytest.mark.parametrize(

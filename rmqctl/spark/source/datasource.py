@@ -44,7 +44,11 @@ from rmqctl.engine.settings.storeconfig import (
 )
 from rmqctl.rows.columns import ddl
 from rmqctl.spark.remote.stores import expand, expand_each
-from rmqctl.spark.session.ownpython import send_code_to_streams, use_own_python
+from rmqctl.spark.session.ownpython import (
+    pass_over_imported,
+    send_code_to_streams,
+    use_own_python,
+)
 from rmqctl.spark.session.staging import is_remote
 from rmqctl.spark.source import options, pushdown, split
 from rmqctl.spark.source.options import ONE_STORE, wanted_columns
@@ -269,5 +273,6 @@ class RocketMQReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from rmqctl.spark.source import splits
 
+        pass_over_imported()
         for one in split.splits_of(partition):
             yield from splits.read(one, self._settings, self._bounds, self._schema)
