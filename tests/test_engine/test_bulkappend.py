@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from formats import constants
+from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
 
@@ -59,3 +63,40 @@ def test_what_a_stream_has_stored_takes_no_memory(tmp_path: Path) -> None:
         assert log > 24 << 20 and items > 4 << 20
         # Of log, index and two queues what was stored last.
         assert mapped_memory(root) < 4 * (1 << 20) + (1 << 22)
+
+
+def test_a_stream_to_many_queues_has_few_of_them_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 1,024 descriptors, which a shell gives, each file takes two; and who lets go of one queue
+    does not look at all that wait for units. In the last round each needs its next file."""
+    queues, rounds, file_size = 600, 3, UNIT_SIZE * 2
+    asked = 0
+
+    def is_ahead(files: MappedFileQueueWriter) -> bool:
+        nonlocal asked
+        asked += 1
+        return bool(files._ahead)
+
+    monkeypatch.setattr(MappedFileQueueWriter, "is_ahead", property(is_ahead))
+    most_open = 0
+
+    def given() -> Iterator[MessageExtBrokerInner]:
+        nonlocal most_open
+        for number in range(queues * rounds):
+            if number % 8 == 0:
+                most_open = max(most_open, len(os.listdir("/proc/self/fd")))
+            yield MessageExtBrokerInner(f"T{number % queues}", b"")
+
+    conf = f"mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue={file_size}"
+    with MessageStore(
+        tmp_path / "store", parse_broker_conf(conf), writable=True, create=True
+    ) as store:
+        before = len(os.listdir("/proc/self/fd"))
+        results = [one for bulk in store.put_stream(given(), flush=False) for one in bulk]
+        assert all(result.is_ok for result in results) and len(results) == queues * rounds
+        for number in range(queues):
+            queue = store.consume_queue(f"T{number}", 0)
+            assert queue is not None and queue.max_offset == rounds
+    assert most_open - before < 800
+    assert asked < 20 * queues * rounds

@@ -3,6 +3,7 @@ disk together."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 #: Queues that are remembered when they are closed, in a few KiB each.
 _REMEMBERED = 1 << 15
+#: Queues of those that wait that are looked at when one is let go: more than come to wait.
+_LOOKED_AT = 2
+#: Queues that wait before who stores more has them get their units, as many again as are kept open.
+#: Each has two files, and either a descriptor for its map, too: of 1,024 that a shell gives a
+#: process this takes three quarters at the most.
+_MOST_WAITING = KEEP
 
 
 class ConsumeQueueTableWriter(ConsumeQueueTable):
@@ -59,7 +66,7 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         self._has_forgotten = False
         self._open: OpenCache[tuple[str, int], ConsumeQueueWriter] = OpenCache(KEEP, self._let_go)
         #: Those that made room for units to come, and would lose it.
-        self._waiting: dict[tuple[str, int], ConsumeQueueWriter] = {}
+        self._waiting: OrderedDict[tuple[str, int], ConsumeQueueWriter] = OrderedDict()
         self._unsynced: Unsynced = {}
         #: Changes when a queue that was lent may not be the one that is lent from now on.
         self.generation = 0
@@ -68,6 +75,14 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
     def writes_ext(self) -> bool:
         """Whether tags codes go to extension files."""
         return self._ext_file_size is not None
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether many queues wait for units, so that those should come before there are more."""
+        if len(self._waiting) < _MOST_WAITING:
+            return False
+        self._look_at_waiting(len(self._waiting))
+        return len(self._waiting) >= _MOST_WAITING
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueueWriter | None:
         key = topic, queue_id
@@ -116,16 +131,25 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         )
 
     def _let_go(self, key: tuple[str, int], queue: ConsumeQueueWriter) -> None:
-        self._waiting = {key: one for key, one in self._waiting.items() if one.files.is_ahead}
+        self._look_at_waiting(_LOOKED_AT)
         if queue.files.is_ahead:
             self._waiting[key] = queue
             return
+        self._waiting.pop(key, None)
         # Who holds the queue gets its files again; closed, it holds nothing but where it ends.
         queue.close()
         if self._is_new and len(self._closed) < _REMEMBERED:
             self._closed[key] = queue
         else:
             self._has_forgotten = True
+
+    def _look_at_waiting(self, most: int) -> None:
+        """Lets go of queues that wait no more, among so many of those that have waited longest: to
+        look at all of them each time that one is let go takes a stream of new queues minutes."""
+        for _ in range(min(len(self._waiting), most)):
+            key, queue = self._waiting.popitem(last=False)
+            if queue.files.is_ahead:
+                self._waiting[key] = queue
 
     def clear_from(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Takes away the units of a queue from ``queue_offset`` on: zeros stand there then.

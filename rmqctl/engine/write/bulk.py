@@ -190,6 +190,8 @@ class BulkAppender:
                 if special is None:
                     break
                 refused = self._put_special(special, stored)
+                if self._putter.queues.is_crowded:
+                    break
         except Exception as error:
             self.failure = error
         return Bulk(stored, refused)

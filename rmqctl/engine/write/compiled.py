@@ -157,7 +157,7 @@ class CompiledAppender(BulkAppender):
 
     def _admit(self) -> bool:
         """Lets the kernel store into the queue that it asks for; False where a single put has to
-        make it, or finds no disk space for its units."""
+        make it, or finds no disk space for its units, or is to end the bulk."""
         topic, queue_id, next_offset = self._kernel.wanted()
         key = topic, queue_id
         # Of a queue that the kernel knows the table is not told before all is taken.
@@ -166,6 +166,8 @@ class CompiledAppender(BulkAppender):
         if queue_offset is None:
             return False
         if queue_offset >= self._limits.get(key, 0):
+            if self._putter.queues.is_crowded:
+                return False
             self._limits[key] = self._putter.reserve_units(key, queue_offset)
             if queue_offset >= self._limits[key]:
                 return False
