@@ -10,10 +10,10 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 50)
     try:
         from rmqctl.cli.main import main as run
+
+        run()
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    try:
-        run()
     finally:
         gc.freeze()
 

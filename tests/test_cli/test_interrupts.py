@@ -94,3 +94,11 @@ def test_what_was_found_does_not_wait_for_who_does_not_read(store: Path, form: s
     assert subprocess.run(line, stdout=writing, timeout=20).returncode == 130
     os.close(reading)
     os.close(writing)
+
+
+def test_ctrl_c_before_a_command_begins_is_quiet() -> None:
+    """Between the imports and the command there are some steps."""
+    stop = "from rmqctl.cli import main as of; of.run = lambda: signal.raise_signal(2); "
+    code = START.replace("from rmqctl.__main__", stop + "from rmqctl.__main__")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
