@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from formats import constants
+from rmqctl.engine.derive.writer import DerivedWriter
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
@@ -100,3 +102,28 @@ def test_a_stream_to_many_queues_has_few_of_them_open(
             assert queue is not None and queue.max_offset == rounds
     assert most_open - before < 800
     assert asked < 20 * queues * rounds
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_bulk_without_room_in_its_queues_says_how_much_of_it_the_log_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    given = [MessageExtBrokerInner("t", b"%d" % number) for number in range(count)]
+    with MessageStore(tmp_path / "store", CONF, writable=True, create=True) as store:
+        assert store.put_message(MessageExtBrokerInner("t", b"first")).is_ok
+        start = store.max_offset
+        with monkeypatch.context() as full:
+            for name in ("dispatch", "dispatch_run", "dispatch_batch"):
+                full.setattr(DerivedWriter, name, refuse)
+            (bulk,) = store.append_stream(given)
+        assert bulk.refused is not None and not bulk.stored
+        told = f"message (from {start} on)" if count == 1 else f"{count} messages from {start} on"
+        assert f"The log has the {told}" in bulk.refused.reason
+        queue = store.consume_queue("t", 0)
+        assert queue is not None and queue.max_offset == 1
+    with MessageStore(tmp_path / "store", CONF, writable=True) as store:
+        queue = store.consume_queue("t", 0)
+        assert queue is not None and queue.max_offset == 1 + count

@@ -311,10 +311,15 @@ class StoreWriter:
                 self._tail.appended(start, count)
         except (CannotWrite, OSError) as error:
             result = refused(error)
-            result.reason += (
-                f". The log has the message (from {start} on): it appears in its queue and index "
-                "as soon as there is room"
+            # So many of a bulk were not answered, and who puts them again has them twice.
+            logged = (
+                f"The log has the message (from {start} on): it appears in its queue and index as "
+                "soon as there is room"
+                if count == 1
+                else f"The log has the {count} messages from {start} on: they appear in their "
+                "queues and index as soon as there is room; do not put them again"
             )
+            result.reason = f"{result.reason.rstrip('.')}. {logged}"
             return result
         return None
 

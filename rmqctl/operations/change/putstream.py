@@ -62,7 +62,7 @@ class BulkPut:
         return BadInputLine(
             source=self.source,
             line=self.line,
-            reason=str(error),
+            reason=str(error).rstrip("."),
             stored=self.stored,
             ignored_by=getattr(error, "ignored_by", ""),
         )
