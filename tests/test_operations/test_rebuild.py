@@ -28,8 +28,10 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue import queuetable, queuetablewriter
 from rmqctl.engine.queue.consumequeue import KEEP, ConsumeQueue
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
+from rmqctl.engine.record.filler import filler
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
+from rmqctl.operations.mend import onepass
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from tests.descriptors import open_descriptors
 from tests.golden_data import index_contents, tree_content
@@ -351,3 +353,30 @@ def test_a_bulk_grows_with_the_queues(many: Path, monkeypatch: pytest.MonkeyPatc
     files = sum(path.is_file() for path in (many / "consumequeue").rglob("*"))
     # For the newest unit, the first place, the first bulk and the second, and what none claims.
     assert opened < 6 * files
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_gap_before_a_filler_is_no_longer_for_units_that_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    """A message has another queue offset than it got, and one behind it was lost."""
+    root, config = tmp_path / "store", replace(CONFIG, mapped_file_size_commit_log=1 << 16)
+    with MessageStore(root, config, writable=True, create=True) as opened:
+        message = MessageExtBrokerInner("t", bytes(400), properties={"a": "b"})
+        stored = [opened.put_message(message) for _ in range(10)]
+    moved, lost = (one.stored for one in (stored[4], stored[9]))
+    assert moved is not None and lost is not None
+    made = filler(lost.wrote_offset, lost.wrote_bytes, lost.store_timestamp)
+    with (root / paths.COMMIT_LOG / f"{0:020d}").open("r+b") as file:
+        file.seek(moved.wrote_offset + 20)  # The queue offset of a record.
+        file.write((6).to_bytes(8, "big"))
+        file.seek(lost.wrote_offset)
+        file.write(made.head.ljust(made.size - len(made.tail), b"\0") + made.tail)
+    plan = plan_rebuild(root, config, "all")
+    rebuild_to(plan, tmp_path / "together", jobs=jobs)
+    monkeypatch.setattr(onepass, "bulk_units", lambda *_: 1)
+    rebuild_to(plan, tmp_path / "at-once", jobs=jobs)
+    first, second = (
+        tree_content(tmp_path / name / paths.CONSUME_QUEUE) for name in ("together", "at-once")
+    )
+    assert first == second and first

@@ -122,8 +122,7 @@ class _Builder:
                 if isinstance(entry, Plain):
                     self._plain(entry, scanner)
                 elif isinstance(entry, Batch):
-                    lost += filled_bytes(entry)
-                    self._max_gap = self._gap_of(lost)
+                    lost = self._note_filled(entry, lost, scanner)
                     self._batch(entry, scanner)
                 elif isinstance(entry, Damage):
                     self._put_pending(scanner)
@@ -161,6 +160,15 @@ class _Builder:
             return scanner.scan()
         wanted = PlainWanted(units=self._queues is not None, keys=self._index is not None)
         return scanner.scan_plain(wanted)
+
+    def _note_filled(self, batch: Batch, lost: int, scanner: Scanner) -> int:
+        """``lost`` with the bytes of a batch's fillers. What lies before them has a gap for other
+        reasons: how long it may be does not depend on how many units wait, or for which thread."""
+        filled = filled_bytes(batch)
+        if filled:
+            self._put_pending(scanner)
+            self._max_gap = self._gap_of(lost + filled)
+        return lost + filled
 
     def _gap_of(self, lost: int) -> int:
         """How many units so many bytes may have been."""
