@@ -374,7 +374,7 @@ def test_a_gap_before_a_filler_is_no_longer_for_units_that_wait(
         file.write(made.head.ljust(made.size - len(made.tail), b"\0") + made.tail)
     plan = plan_rebuild(root, config, "all")
     rebuild_to(plan, tmp_path / "together", jobs=jobs)
-    monkeypatch.setattr(onepass, "bulk_units", lambda *_: 1)
+    monkeypatch.setattr(onepass, "bulk_units", lambda *_, **__: 1)
     rebuild_to(plan, tmp_path / "at-once", jobs=jobs)
     first, second = (
         tree_content(tmp_path / name / paths.CONSUME_QUEUE) for name in ("together", "at-once")
