@@ -17,7 +17,6 @@ Other rooms use:
 - :mod:`~rmqctl.engine.files.opencache`
 - :mod:`~rmqctl.engine.files.owndirectory`
 - :mod:`~rmqctl.engine.files.pagelock`
-- :mod:`~rmqctl.engine.files.pastcache`
 - :mod:`~rmqctl.engine.files.paths`
 - :mod:`~rmqctl.engine.files.unfinished`
 - :mod:`~rmqctl.engine.files.writeback`

@@ -9,8 +9,8 @@ use memmap2::{Advice, MmapMut};
 use crate::fetch;
 use crate::items::time_diff_seconds;
 use crate::layouts::{
-    INDEX_HEADER_BYTES, INDEX_ITEM_BYTES, INDEX_ITEM_KEY_HASH, INDEX_ITEM_PHYSICAL_OFFSET,
-    INDEX_ITEM_PREV_INDEX_NO, INDEX_ITEM_TIME_DIFF_SECONDS,
+    INDEX_ITEM_BYTES, INDEX_ITEM_KEY_HASH, INDEX_ITEM_PHYSICAL_OFFSET, INDEX_ITEM_PREV_INDEX_NO,
+    INDEX_ITEM_TIME_DIFF_SECONDS,
 };
 
 /// The newest item of each slot; 0 where there is none.
@@ -27,11 +27,8 @@ const AHEAD: usize = 16;
 /// What a slot takes.
 const SLOT_BYTES: usize = size_of::<i32>();
 
-/// Slots, at first zeros. They are touched in no order, 20 MB of them by default: in pages as large as
-/// the system gives, each of which it has to find only once.
-///
-/// They lie behind room for the file's header, as they do in the file: to a disk's block of the file
-/// belongs one of memory, which the system can bring there without a copy.
+/// Zeros. Slots are touched in no order, 20 MB of them by default: in pages as large as the system
+/// gives, each of which it has to find only once.
 struct Memory {
     mapped: Option<MmapMut>,
     /// Where the system has no map to give.
@@ -56,15 +53,13 @@ fn kept() -> Option<MutexGuard<'static, Option<MmapMut>>> {
 }
 
 impl Memory {
-    /// Of slots of so many bytes.
-    fn new(slots: usize) -> Self {
-        let size = INDEX_HEADER_BYTES + slots;
+    fn new(size: usize) -> Self {
         let again = kept().and_then(|mut kept| kept.take_if(|map| map.len() == size));
         if let Some(mut map) = again {
             map.fill(0);
             return Memory { mapped: Some(map), owned: Vec::new() };
         }
-        match MmapMut::map_anon(size) {
+        match MmapMut::map_anon(size.max(1)) {
             Ok(map) => {
                 // It may have none, and goes on with small ones.
                 let _ = map.advise(Advice::HugePage);
@@ -75,11 +70,11 @@ impl Memory {
     }
 
     fn bytes(&self) -> &[u8] {
-        &self.mapped.as_deref().unwrap_or(&self.owned)[INDEX_HEADER_BYTES..]
+        self.mapped.as_deref().unwrap_or(&self.owned)
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.mapped.as_deref_mut().unwrap_or(&mut self.owned)[INDEX_HEADER_BYTES..]
+        self.mapped.as_deref_mut().unwrap_or(&mut self.owned)
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::columns::{INT_COLUMNS, Ints, ROW_BYTES};
 use crate::items::time_diff_seconds;
 use crate::keyhash::{hash_code, index_hash};
-use crate::layouts::{EARLIEST_STORE_TIME, INDEX_HEADER_BYTES, PREFIXES, VERSIONS};
+use crate::layouts::{EARLIEST_STORE_TIME, PREFIXES, VERSIONS};
 use crate::links::Places;
 use crate::parts::{self, Part};
 use crate::properties;
@@ -279,19 +279,6 @@ fn items_hang_on_their_slots() {
     assert_eq!(proven.wrong_slots(&[0; 40]), (vec![5, 6, 7], vec![2, 3, 4]));
     stored[39] = 9;
     assert_eq!(Slots::new(10).wrong_links(&stored, 1), (vec![1], vec![1]));
-}
-
-#[test]
-fn slots_lie_in_memory_as_in_their_file() {
-    const COUNT: usize = 1 << 18;
-    for slot in [0, 1, 1014, COUNT - 1] {
-        let mut slots = Slots::new(COUNT);
-        let hash = i32::try_from(slot).expect("few slots").to_be_bytes();
-        slots.wrong_links(&[&hash[..], &[0; 16]].concat(), 1);
-        let lent = slots.stored(slot..slot + 1).expect("an item is on it");
-        let block = lent.bytes().as_ptr().addr() % 4096;
-        assert_eq!(block, (INDEX_HEADER_BYTES + 4 * slot) % 4096);
-    }
 }
 
 #[test]
