@@ -159,6 +159,8 @@ def test_a_batch_is_stored_as_one(dialogue: Dialogue) -> None:
         (struct.pack(">iiiii", 0, 0, 0, 0, -1), {}, ResponseCode.SYSTEM_ERROR),
         (struct.pack(">iiiiih", 0, 0, 0, 0, 0, -1), {}, ResponseCode.SYSTEM_ERROR),
         (batch_of((b"x" * 40_000, b"")), {}, ResponseCode.MESSAGE_ILLEGAL),
+        # No more of it is looked at than has room.
+        (batch_of(*[(b"", b"")] * 400) + b"cut", {}, ResponseCode.MESSAGE_ILLEGAL),
         (batch_of((b"x", b"")), {"properties": "DELAY\x013"}, ResponseCode.MESSAGE_ILLEGAL),
         (batch_of((b"x", b"")), {"sysFlag": 4}, ResponseCode.MESSAGE_ILLEGAL),
     ],

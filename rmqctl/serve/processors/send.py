@@ -219,9 +219,10 @@ def _batch(served: Served, request: Request, header: SendHeader, topic: ServedTo
     common = _message(served, request, header, topic)
     if common.sys_flag & constants.TRANSACTION_TYPE_MASK or common.delay_time_level > 0:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch is neither delayed nor transactional")
-    if len(common.body) > served.store.config.max_message_size:
+    most = served.store.config.max_message_size
+    if len(common.body) > most:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch has {len(common.body)} bytes")
-    messages = _messages_of(common)
+    messages = _messages_of(common, most)
 
     def answer(results: list[PutMessageResult], now: int) -> Outcome:
         return _answer(served, request.command, results[0], common.queue_id)
@@ -230,15 +231,27 @@ def _batch(served: Served, request: Request, header: SendHeader, topic: ServedTo
     return Put(messages, True, answer)
 
 
-def _messages_of(common: MessageExtBrokerInner) -> list[Message]:
+def _messages_of(common: MessageExtBrokerInner, most: int) -> list[Message]:
     """The messages of a batch (``MessageDecoder#decodeMessages``), each with the batch's properties
-    behind its own. Size, magic and CRC that stand there are nobody's business."""
+    behind its own. Size, magic and CRC that stand there are nobody's business.
+
+    :raises Refused: their records have more than ``most`` bytes, which the store would refuse: of
+        messages without a body it would first have to make five times as many as fit.
+    """
     shared = encode_properties(common.properties)
     behind = constants.PROPERTY_SEPARATOR.encode() + shared
     messages: list[Message] = []
+    least = constants.MIN_RECORD_SIZE + len(encode_utf8(common.topic))
+    total = 0
     for flag, body, own in _pieces_of(common.body):
         joins = own and shared and not own.endswith(behind[:1])
         data = own + behind if joins else own + shared
+        total += least + len(body) + len(data)
+        if total > most:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the records of the batch have more than {most} bytes",
+            )
         message = PlainMessage(
             common.topic,
             common.queue_id,
