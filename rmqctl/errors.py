@@ -86,16 +86,6 @@ class QueueFilesTooSmall(UsageError):
     )
 
 
-class IndexFilesTooSmall(UsageError):
-    """Index files without room for an item would be made."""
-
-    template = (
-        "index files with a maxIndexNum of {count} have no room for an item, and a broker makes "
-        "one after the other for the first key. No index file was made. Give a broker.conf with "
-        "maxIndexNum of 2 or more (its default is {default})."
-    )
-
-
 class BadInputLine(UsageError):
     """One line of a bulk input is not a message."""
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.index.indexwriter import IndexFilesTooSmall
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
-from rmqctl.errors import IndexFilesTooSmall, QueueFilesTooSmall
+from rmqctl.errors import QueueFilesTooSmall
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import ERROR, Finding, configcheck, verify
 

@@ -16,12 +16,22 @@ from rmqctl.engine.index.header import IndexHeader, first_header
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService, QueryItem
 from rmqctl.engine.index.mending import repair
-from rmqctl.errors import IndexFilesTooSmall
+from rmqctl.errors import UsageError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from rmqctl.engine.dispatch.batches import KeyBatch
+
+
+class IndexFilesTooSmall(UsageError):
+    """Index files without room for an item would be made."""
+
+    template = (
+        "index files with a maxIndexNum of {count} have no room for an item, and a broker makes "
+        "one after the other for the first key. No index file was made. Give a broker.conf with "
+        "maxIndexNum of 2 or more (its default is {default})."
+    )
 
 
 class KeyRun(NamedTuple):
