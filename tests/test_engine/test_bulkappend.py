@@ -16,6 +16,7 @@ from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
 
 CONF = parse_broker_conf("mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=1000")
@@ -65,6 +66,22 @@ def test_what_a_stream_has_stored_takes_no_memory(tmp_path: Path) -> None:
         assert log > 24 << 20 and items > 4 << 20
         # Of log, index and two queues what was stored last.
         assert mapped_memory(root) < 4 * (1 << 20) + (1 << 22)
+
+
+def test_a_walk_lets_go_of_the_files_that_it_leaves(tmp_path: Path) -> None:
+    """Each is smaller than what a walk lets go of at once."""
+    root, size = tmp_path / "store", 4 << 20
+    config = parse_broker_conf(f"mappedFileSizeCommitLog={size}")
+    with MessageStore(root, config, writable=True, create=True) as store:
+        given = (MessageExtBrokerInner("T", bytes(100_000)) for _ in range(150))
+        assert all(len(bulk) for bulk in store.put_stream(given, flush=False))
+    with MessageStore(root, config) as store:
+        assert len(store.commit_log.files.entries) == 4
+        for entry in store.commit_log.walk():
+            if isinstance(entry, Record):
+                mapped, position = store.commit_log.locate(entry.physical_offset)
+                assert any(mapped.buffer[position : position + entry.total_size])
+        assert mapped_memory(root / "commitlog") <= size
 
 
 def test_a_stream_to_many_queues_has_few_of_them_open(

@@ -216,6 +216,8 @@ class CommitLog:
                 self.files.file(number).forget(forgotten, step.position)
                 forgotten = step.position
             elif step.number != number:
+                if forgotten < position:  # Of each file that stays open as much would stay mapped.
+                    self.files.file(number).forget(forgotten, position)
                 forgotten = 0
             number, position = step.number, step.position
 
