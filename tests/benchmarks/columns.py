@@ -1,4 +1,4 @@
-"""Measures what each column costs a count on Spark, which asks for none of them.
+"""Measures counts on Spark, which ask for no column, and what each column costs that is read.
 
 Run it as ``python tests/benchmarks/columns.py STORE``; see the README beside it. It takes the time
 of the processor, of Java and of the Python processes, fastest of several rounds in turns.
@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from rmqctl.rows.columns import default_names
 from rmqctl.spark import scan
 from rmqctl.spark import store as store_of
+from rmqctl.spark.session.jobs import run
 from rmqctl.spark.source.datasource import NAME
 from tests.benchmarks.manyqueues import ROOT, processor_seconds
 
@@ -69,15 +70,15 @@ def ways(spark: SparkSession, path: str, runs: int) -> None:
 
 
 def prices(spark: SparkSession, path: str, runs: int, names: list[str]) -> None:
-    """What a count of all columns saves without each of some, by the message."""
+    """What a read of all columns saves without each of some, by the message."""
 
-    def count(columns: list[str]) -> Callable[[], int]:
-        return lambda: scan(spark, path, columns=columns).count()
+    def read(columns: list[str]) -> Callable[[], None]:
+        return lambda: run(scan(spark, path, columns=columns))
 
     wanted = {"all": ALL, "one": [ONE]}
     wanted |= {name: [other for other in ALL if other != name] for name in names}
-    seconds = fastest({name: count(columns) for name, columns in wanted.items()}, runs)
-    messages = count([ONE])()
+    seconds = fastest({name: read(columns) for name, columns in wanted.items()}, runs)
+    messages = scan(spark, path, columns=[ONE]).count()
     whole = seconds["all"] - seconds["one"]
     print(f"\n{'column':32}{'ns a message':>14}{'share':>8}")
     print(f"{'all but ' + ONE:32}{whole / messages * 1e9:14,.0f}{1:8.0%}")

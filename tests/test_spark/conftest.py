@@ -32,7 +32,7 @@ from rmqctl.spark.session.sparkhome import links_to_spark, remove_links
 from tests.test_spark.classdata import java_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROOT = Path(__file__).parents[2]
 Rows = list[dict[str, Any]]
@@ -100,6 +100,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory, spark_home: str) -> Iterator
     session.dataSource.register(RocketMQDataSource)
     yield session
     session.stop()
+
+
+def reads(frame: DataFrame) -> list[tuple[list[str], list[Any]]]:
+    """Columns and conditions of each read of a query's plan."""
+    leaves = frame._jdf.queryExecution().optimizedPlan().collectLeaves()
+    found = []
+    for leaf in (leaves.apply(n) for n in range(leaves.size())):
+        if leaf.getClass().getSimpleName() != "DataSourceV2ScanRelation":
+            continue
+        where = leaf.relation().options().get("where")
+        columns = [leaf.output().apply(n).name() for n in range(leaf.output().size())]
+        found.append((columns, json.loads(where) if where else []))
+    return found
 
 
 def wait_until(

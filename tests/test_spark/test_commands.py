@@ -29,7 +29,7 @@ from rmqctl.rows.exported import exported_columns
 from rmqctl.rows.field import fields_of
 from tests import golden_data
 from tests.test_docs import misfits
-from tests.test_spark.conftest import verdict
+from tests.test_spark.conftest import reads, verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -343,42 +343,41 @@ def test_export_of_some(spark: SparkSession, golden: Golden, tmp_path: Path) -> 
     assert all(list(line) == ["msg_id"] for line in lines)
 
 
-def test_sql_reads_what_the_query_names(
-    spark: SparkSession, golden: Golden, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sql_reads_what_the_query_names(spark: SparkSession, golden: Golden) -> None:
     from rmqctl.spark.report import sql
-    from rmqctl.spark.source.datasource import scan
 
-    read: dict[str, list[str]] = {}  # Of each structure the columns of its last view.
-
-    def scanned(session: SparkSession, *rest: Any, **options: str) -> DataFrame:
-        _, structure, read[structure], _ = rest
-        return scan(session, *rest, **options)
-
-    monkeypatch.setattr(sql, "scan", scanned)
     stores = [str(golden("basic")), str(golden("ipv6"))]
+
+    def asked(text: str, stores: list[str], **options: str) -> tuple[DataFrame, list[list[str]]]:
+        frame = sql.query(spark, text, stores, options)
+        return frame, [columns for columns, _ in reads(frame)]
+
     text = "SELECT store, count(*) AS n FROM messages GROUP BY store ORDER BY store"
-    rows = list(sql.plain(sql.query(spark, text, stores, {})))
-    assert [row["n"] for row in rows] == [600, 200]
-    assert read["commitlog"] == ["store"]
+    frame, read = asked(text, stores)
+    assert [row["n"] for row in sql.plain(frame)] == [600, 200]
+    assert read == [["store"]]
     text = "SELECT topic, body FROM messages ORDER BY physical_offset LIMIT 1"
-    (row,) = sql.plain(sql.query(spark, text, stores, {}))
+    (row,) = sql.plain(asked(text, stores)[0])
     assert isinstance(row["body"], str)
     text = "SELECT sum(messages) AS n FROM queues WHERE topic = 'TopicA'"
-    assert sql.query(spark, text, stores[:1], {}).first()["n"] > 0  # type: ignore[index]
+    assert asked(text, stores[:1])[0].first()["n"] > 0  # type: ignore[index]
     text = "SELECT (SELECT count(*) FROM units) AS units, count(*) AS items FROM index_items"
-    options = {"brokerConf": golden_data.broker_conf_text("basic")}
-    (counts,) = sql.query(spark, text, stores[:1], options).collect()
+    frame, read = asked(text, stores[:1], brokerConf=golden_data.broker_conf_text("basic"))
+    (counts,) = frame.collect()
     assert counts["units"] > 0 and counts["items"] > 0
+    assert [len(columns) for columns in read] == [1]
     # Columns of a subquery, and those that the plan does without.
     text = "SELECT count(*) AS n FROM messages WHERE EXISTS (SELECT 1 FROM units WHERE size > 0)"
-    assert sql.query(spark, text, stores, {}).collect() == [(800,)]
-    assert read["queue"] == ["size"]
+    assert asked(text, stores)[0].collect() == [(800,)]
     text = "SELECT count(*) AS n FROM messages WHERE topic = 'TopicA' AND queue_id >= 0"
-    assert sql.query(spark, text, stores, {}).first()["n"] > 0  # type: ignore[index]
-    assert read["commitlog"] == ["topic", "queue_id"]
+    frame, read = asked(text, stores)
+    assert frame.first()["n"] > 0  # type: ignore[index]
+    assert read == [["topic", "queue_id"]]
     text = "SELECT topic FROM messages WHERE body IS NULL AND 1 = 2"
-    assert sql.query(spark, text, stores, {}).collect() == []
+    assert asked(text, stores)[0].collect() == []
+    # Bodies that a query does not read are not checked either.
+    text = "SELECT status FROM messages GROUP BY status"
+    assert asked(text, stores)[0].collect() == [("unchecked",)]
 
 
 def test_sql_opens_queues_in_tasks(

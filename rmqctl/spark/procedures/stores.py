@@ -23,7 +23,6 @@ from rmqctl.spark.procedures import fewstats, rebuilding
 from rmqctl.spark.procedures.frames import frame
 from rmqctl.spark.remote.stores import check_store, expand_each
 from rmqctl.spark.report import export, sql, stats
-from rmqctl.spark.report.named import over_named_columns
 from rmqctl.spark.session.failures import failures_told
 from rmqctl.spark.session.jobs import at_once
 from rmqctl.spark.session.staging import is_remote
@@ -157,9 +156,7 @@ class Stores:
 
             store(path).query(lambda messages: messages.groupBy("topic").count())
 
-        It is called twice, on all columns and then on those that its plan has use for; so it
-        makes a data frame and does nothing else, and names columns rather than counting them. A
-        result with all columns reads all, bodies too. Over Spark Connect, where no plan can be
+        A result with all columns reads all, bodies too. Over Spark Connect, where no plan can be
         looked at, all are read: give :meth:`scan` the columns there.
 
         :raises UsageError: it makes no data frame, or there is no such structure.
@@ -170,19 +167,15 @@ class Stores:
             known = ", ".join(STRUCTURES)
             raise UsageError(reason=f"no structure {structure!r}: give one of {known}.")
 
-        def scanned(columns: list[str]) -> DataFrame:
-            return scan(self.spark, self.places, structure, columns, **self._options)
-
-        def built(rows: DataFrame) -> DataFrame:
-            made = build(rows)
-            if not isinstance(made, DataFrame):
-                raise UsageError(
-                    reason=f"query() takes a function that makes a DataFrame, and it made "
-                    f"{type(made).__name__}: groupBy().count() is one, count() is a number."
-                )
-            return made
-
-        return over_named_columns(built, structure, scanned)
+        # Bodies that the query does not read are not checked either.
+        rows = scan(self.spark, self.places, structure, "*", **self._options, checkCrc="auto")
+        made = build(rows)
+        if not isinstance(made, DataFrame):
+            raise UsageError(
+                reason=f"query() takes a function that makes a DataFrame, and it made "
+                f"{type(made).__name__}: groupBy().count() is one, count() is a number."
+            )
+        return made
 
     def sql(self, query: str) -> DataFrame:
         """A query over the views ``messages``, ``units``, ``index_items`` and ``queues``.

@@ -3,7 +3,6 @@
 Other rooms use:
 
 - :mod:`~rmqctl.spark.report.export`
-- :mod:`~rmqctl.spark.report.named`
 - :mod:`~rmqctl.spark.report.sql`
 - :mod:`~rmqctl.spark.report.stats`
 """

@@ -1,7 +1,6 @@
 """SQL over the views ``messages``, ``units``, ``index_items`` and ``queues``.
 
-A Python source does not learn which columns a query needs; the analysed query does, so it is
-planned once over everything and then run over views of the columns that it names.
+The views have all columns; a query reads those that it uses (:mod:`rmqctl.spark.source.pruning`).
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from zlib import crc32
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import UsageError
-from rmqctl.rows.columns import STRUCTURES
 from rmqctl.spark.remote.remote import RemoteStore
-from rmqctl.spark.report.named import named_columns
 from rmqctl.spark.session.jobs import is_connect, parallelism
 from rmqctl.spark.session.staging import is_remote
 from rmqctl.spark.source.datasource import broker_config, scan
@@ -53,22 +50,13 @@ def query(spark: SparkSession, text: str, stores: list[str], options: dict[str, 
     """The result of a query over the stores' views. The session's own views of their names are put
     back, and there are none of them afterwards; over Spark Connect, where a query is looked at
     again when it runs, they stay the stores'."""
-    from pyspark.errors import AnalysisException
-
     with _put_back(spark, (*VIEWS, "queues")):
         _queues(spark, stores, options).createOrReplaceTempView("queues")
-        _make_views(spark, stores, options, None)
-        result = spark.sql(text)
-        named = named_columns(result)
-        if named is not None:
-            _make_views(spark, stores, options, named)
-            try:
-                result = spark.sql(text)
-            except AnalysisException:
-                # It names a column that its plan does without, as behind a condition that is false.
-                _make_views(spark, stores, options, None)
-                result = spark.sql(text)
-        return result
+        for view, structure in VIEWS.items():
+            # Bodies that the query does not read are not checked either.
+            rows = scan(spark, stores, structure, "*", **options, checkCrc="auto")
+            rows.createOrReplaceTempView(view)
+        return spark.sql(text)
 
 
 @contextmanager
@@ -87,18 +75,6 @@ def _put_back(spark: SparkSession, names: Sequence[str]) -> Iterator[None]:
             spark.catalog.dropTempView(name)
         for name, frame in before.items():
             frame.createOrReplaceTempView(name)
-
-
-def _make_views(
-    spark: SparkSession, stores: list[str], options: dict[str, str], named: set[str] | None
-) -> None:
-    for view, structure in VIEWS.items():
-        columns = [
-            column.name for column in STRUCTURES[structure] if named is None or column.name in named
-        ]
-        # A count needs a column, too: a narrow one.
-        wanted = columns or [STRUCTURES[structure][0].name]
-        scan(spark, stores, structure, wanted, (), **options).createOrReplaceTempView(view)
 
 
 def _queues(spark: SparkSession, stores: list[str], options: dict[str, str]) -> DataFrame:

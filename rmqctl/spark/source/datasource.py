@@ -9,7 +9,8 @@ that cannot match; what does not match may still come.
 
 Spark does not tell a Python source which columns a query needs, and its own pushing of filters
 keeps, up to 4.3 at least, the filters of one query for every later one of the same DataFrame, and
-so loses rows. So ask for columns and filters with :func:`scan`, whose result is exact.
+so loses rows. So each query gets a read of what it uses (:mod:`rmqctl.spark.source.pruning`), and
+:func:`scan` takes columns and filters where that is out of reach.
 
 Spark names a source, makes it and plans a read in a process each, and every one of them imports
 this module. What numpy, Arrow and pandas are needed for is imported by the process that does it.
@@ -52,6 +53,7 @@ from rmqctl.spark.session.ownpython import (
 from rmqctl.spark.session.staging import is_remote
 from rmqctl.spark.source import options, pushdown, split
 from rmqctl.spark.source.options import ONE_STORE, wanted_columns
+from rmqctl.spark.source.pruning import prune_reads
 
 NAME = "rocketmq"
 
@@ -123,6 +125,7 @@ def _unjudged(
     from rmqctl.spark.session.jobs import parallelism
 
     spark.dataSource.register(RocketMQDataSource)
+    prune_reads(spark)
     schema = ddl(structure, read)
     reader = spark.read.format(NAME).option("structure", structure)
     reader = reader.option("parallelism", parallelism(spark)).options(**options)
@@ -141,6 +144,9 @@ class RocketMQDataSource(DataSource):
         # Asked for when the source is registered, before it is told which Python runs it.
         use_own_python()
         send_code_to_streams()
+        session = SparkSession.getActiveSession()
+        if session is not None:
+            prune_reads(session)
         return NAME
 
     def schema(self) -> str:
@@ -232,7 +238,7 @@ class RocketMQDataSource(DataSource):
             structure=self._structure,
             stores=stores,
             config=config,
-            check_crc=options.flag(given, "checkCrc") if "checkCrc" in given else None,
+            check_crc=options.check_crc(given),
             split_bytes=options.size(given, "splitBytes", split.SPLIT_BYTES),
             clock_slack=options.number(given, "clockSlackMs", CLOCK_SLACK),
             min_partitions=options.number(given, "minPartitions", 0),

@@ -39,7 +39,11 @@ OPTIONS = (
     Option("brokerConf", "bswt", "a broker.conf: its path, or its text"),
     Option("structure", "bs", "`commitlog` (default), `queue` or `index`"),
     Option("columns", "bs", "the wanted columns with commas; `*`: all, bodies too"),
-    Option("checkCrc", "bs", "`true`: `status` tells of damaged bodies; default: if they are read"),
+    Option(
+        "checkCrc",
+        "bs",
+        "`true`: `status` tells of damaged bodies; default, `auto`: if they are read",
+    ),
     Option("splitBytes", "bs", "bytes of log a task, such as `64m`; default `256m`"),
     Option("minPartitions", "bs", "of the log at least so many tasks, where it is long enough"),
     Option("parallelism", "bs", "tasks that run at once; default: the cores of the driver's host"),
@@ -99,6 +103,17 @@ def wanted_columns(structure: str, names: str | Iterable[str] | None) -> list[st
     if twice:
         raise ValueError(f"columns name {', '.join(twice)} twice: a table has each column once")
     return found
+
+
+def check_crc(options: Mapping[str, str]) -> bool | None:
+    """Whether bodies are checked; None: when they are read, too.
+
+    :raises ValueError: the option is none of its words.
+    """
+    text = options.get("checkCrc", "auto").lower()
+    if text not in ("true", "false", "auto"):
+        raise ValueError(f"option checkCrc is true, false or auto, not {options['checkCrc']!r}")
+    return None if text == "auto" else text == "true"
 
 
 def flag(options: Mapping[str, str], name: str, otherwise: bool = False) -> bool:
