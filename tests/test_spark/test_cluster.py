@@ -228,7 +228,8 @@ def test_a_stream_is_stopped_and_goes_on(session: Session, tmp_path: Path) -> No
     for first, last, stop in ((0, 40, ["stop"]), (40, 60, [])):
         with MessageStore(root, writable=True, create=True) as store:
             store.put_messages([MessageExtBrokerInner("t", b"%d" % n) for n in range(first, last)])
-        assert session.run("-c", _FOLLOW, *places, *stop) == (0, "", "")
+        answer = session.run("-c", _FOLLOW, *places, *stop)
+        assert answer == (0, "", ""), answer[2]
     assert [int(row["body"]) for row in engine_rows("commitlog", new)] == list(range(60))
 
 

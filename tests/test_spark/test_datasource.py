@@ -283,7 +283,7 @@ def test_what_vanishes_after_planning_is_a_row(tmp_path: Path) -> None:
         ({}, "", "no path: give the store's directory to load()"),
         ({"structure": "tables"}, ".", "structure 'tables' is none of commitlog, queue, index"),
         ({"columns": "topic,bodies"}, ".", "commitlog has no column 'bodies', but physical_offset"),
-        ({"checkCrc": "yes"}, ".", "option checkCrc is true or false, not 'yes'"),
+        ({"checkCrc": "yes"}, ".", "option checkCrc is true, false or auto, not 'yes'"),
         ({"splitBytes": "much"}, ".", "option splitBytes is a number of bytes such as 64m"),
     ],
 )
