@@ -1,12 +1,16 @@
-"""The benchmark's check of ratios: what it lets pass, and the table that it writes."""
+"""The benchmark's ratios: of which rounds they are, what the check lets pass, and its table."""
 
 from __future__ import annotations
 
+import itertools
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.benchmarks.peer.turns import in_turns, ratio
 
 CHECK = Path(__file__).parents[1] / "benchmarks" / "check" / "__main__.py"
 
@@ -43,3 +47,24 @@ def test_the_table_stands_between_its_marks(check: dict[str, Any]) -> None:
     assert first.endswith("<!-- end of ratios -->\n\n## Repeat it\n") and "| put |" in first
     with pytest.raises(SystemExit):
         check["with_table"]("no marks", run(put=1.5))
+
+
+def test_a_ratio_is_of_what_was_measured_in_the_same_turn() -> None:
+    """A machine that is slower from one turn to the next is so for both sides."""
+    speed = itertools.count(1)
+    asked: list[str] = []
+
+    def side(name: str, seconds: float) -> Callable[[], float]:
+        def one() -> float:
+            asked.append(name)
+            return seconds * (next(speed) + 1 >> 1)
+
+        return one
+
+    seconds = in_turns({"engine": side("engine", 3.0), "own": side("own", 1.5)}, 4)
+    assert asked == ["engine", "own"] * 4
+    assert seconds == {"engine": [3.0, 6.0, 9.0, 12.0], "own": [1.5, 3.0, 4.5, 6.0]}
+    assert ratio(seconds["engine"], seconds["own"]) == 2.0
+    # The median of the ratios, not the ratio of the medians; turns of one side alone say nothing.
+    assert ratio([4.0, 1.0, 9.0], [1.0, 2.0, 3.0]) == 3.0
+    assert ratio([4.0, 1.0, 9.0, 50.0], [1.0, 2.0, 3.0]) == 3.0

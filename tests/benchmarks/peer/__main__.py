@@ -1,4 +1,4 @@
-"""Measures rmqctl beside the real engine: the same data, the same machine, one run.
+"""Measures rmqctl beside the real engine: the same data, the same machine, in turns.
 
 Run it as ``python tests/benchmarks/peer``; see the README in the folder above.
 """
@@ -7,35 +7,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
-import random
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from rmqctl import kernel
-from rmqctl.engine.messagestore import MessageStore, system_clock
-from rmqctl.engine.read.lines import Lines
-from rmqctl.engine.record.message import MessageExtBrokerInner
-from rmqctl.engine.scan.batch import Batch
-from rmqctl.engine.scan.plain import PlainWanted
-from rmqctl.engine.scan.scanner import Scanner
-from rmqctl.engine.scan.tuning import ScanTuning
-from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.write.bulk import Message, PropertyEncoder, plain
-from rmqctl.operations.look.index import query
-from rmqctl.operations.look.pull import pull_lines
-from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
-from tests.benchmarks.bench import RMQCTL, large_store, write_messages
+from tests.benchmarks.peer.jobs import LARGE_FILES, Job, jobs_of_store, opening, remove, run
+from tests.benchmarks.peer.turns import EngineProcess, Side, in_turns, ratio, timed
 from tests.interop.engine import DRIVER, MODULES, NotAvailable, build
 
 JAVA = [
@@ -48,52 +34,25 @@ JAVA = [
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
     "-Drocketmq.client.logUseSlf4j=true",
 ]
-QUEUES = 16
-TOPIC = "bench-0"
-#: Keys that a warm round asks for.
-KEYS = 500
-LARGE_FILES, LARGE_FILE = 200, 1 << 30
-#: As many as the commands take by themselves.
-JOBS = min(len(os.sched_getaffinity(0)), 4)
-#: Rounds of a warm process that are not counted.
-WARM_UP = 4
+#: Turns of warm processes that are not counted, and seconds of the engine's rounds before them:
+#: after four rounds of 500 queries Java's compiler has hardly begun, and after some hundred
+#: they are ten times as fast.
+WARM_UP, WARM_UP_SECONDS = 4, 3.0
+#: Of what takes milliseconds there are more turns than ``--runs``: until the engine's rounds come
+#: to so many seconds, and at most so many. rmqctl's pure engine, which is shown beside, has no part
+#: in them where there is the compiled one.
+ENOUGH_SECONDS, MOST_TURNS = 1.0, 50
+#: The side that is not rmqctl's.
+ENGINE = "engine"
 
-
-encode = PropertyEncoder()
-
-#: A line of a file for ``put --from``.
-Row = dict[str, Any]
-#: Gets everything ready, and gives what is to be timed; puts away afterwards.
-Round = Callable[[], AbstractContextManager[Callable[[], object]]]
-
-
-class Warm(NamedTuple):
-    """What is timed in this process. ``is_kept``: what it is done with, a store that is read,
-    serves all rounds, as it does in the engine's process."""
-
-    round: Round
-    is_kept: bool = False
-
-
-class Job(NamedTuple):
-    """One thing to do, in four ways. ``engine`` is what Bench.java is asked for; ``warm`` is the
-    same in this process, ``command`` as a process of its own (None: there is none), for which
-    ``clear`` is removed before. ``once`` and ``often`` are how many things a whole process and a
-    warm round do."""
-
-    name: str
-    engine: dict[str, Any]
-    command: tuple[str, ...] | None
-    warm: Warm
-    once: int
-    often: int
-    clear: Path | None = None
+#: The seconds of each side's rounds.
+Seconds = dict[str, list[float]]
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--messages", type=int, default=100_000)
-    arguments.add_argument("--runs", type=int, default=3, help="counted runs of each figure")
+    arguments.add_argument("--runs", type=int, default=5, help="counted turns, at least")
     arguments.add_argument("--only", help="lines whose name has this in it")
     arguments.add_argument("--version", choices=list(MODULES), default="4.9.3")
     arguments.add_argument("--directory", type=Path, default=None)
@@ -105,7 +64,7 @@ def main() -> None:
         sys.exit(f"peer: {problem}")
     print(f"rmqctl beside RocketMQ {options.version}: things a second, and rmqctl's as a multiple")
     with tempfile.TemporaryDirectory(dir=options.directory) as place:
-        peer = Peer(options.version, options.runs, options.only or "")
+        peer = Peer(options.version, options.runs, options.only or "", Path(place) / "engine.log")
         for body_size in (100, 1000):
             title(f"{options.messages:,} messages with bodies of {body_size} bytes")
             for job in jobs_of_store(Path(place) / str(body_size), body_size, options.messages):
@@ -117,243 +76,100 @@ def main() -> None:
         options.results.write_text(json.dumps(told | {"lines": peer.lines}, indent=1))
 
 
-# --- what ------------------------------------------------------------------------------------
-
-
-def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
-    """Put, then everything else on what ``put --from`` has made; queues of one size."""
-    place.mkdir()
-    lines, store, by_engine = place / "lines.ndjson", place / "store", place / "by-engine"
-    other, rebuilt = place / "other", place / "rebuilt"
-    write_messages(lines, body_size, count)
-    few, few_count = place / "few.ndjson", max(count // 10, 1)
-    write_messages(few, body_size, few_count)
-    keys = [f"order{number}" for number in range(0, count, 4)]  # those of TOPIC
-    keys = random.Random(7).sample(keys, min(KEYS, len(keys)))
-    share = count // QUEUES
-    where = ("--store", str(store))
-    run("put", *where, "--create", "--from", str(lines), "--flush", "async", "-q")
-    put = ("put", "--store", str(other), "--create", "--from", str(lines), "--flush", "async", "-q")
-    queue = ("pull", *where, "--topic", TOPIC, "--queue-id", "0", "--offset", "0")
-    on_store: dict[str, Any] = {"root": str(store), "topic": TOPIC, "queueId": 0}
-
-    def reading(work: Callable[[MessageStore], object]) -> Warm:
-        @contextmanager
-        def one() -> Iterator[Callable[[], object]]:
-            with MessageStore(store) as opened:
-                yield lambda: work(opened)
-
-        return Warm(one, is_kept=True)
-
-    def putting(
-        source: Path,
-        work: Callable[[MessageStore, list[Any]], object],
-        made: Callable[[Row], Message],
-    ) -> Warm:
-        @contextmanager
-        def one() -> Iterator[Callable[[], object]]:
-            remove(other)
-            with source.open(encoding="utf-8") as file:
-                messages = [made(json.loads(line)) for line in file]
-            with MessageStore(other, writable=True, create=True) as opened:
-                yield lambda: work(opened, messages)
-
-        return Warm(one)
-
-    @contextmanager
-    def rebuilding() -> Iterator[Callable[[], object]]:
-        remove(rebuilt)
-        yield lambda: rebuild_to(
-            plan_rebuild(store, MessageStoreConfig(), "all"), rebuilt, jobs=JOBS
-        )
-
-    puts = {"what": "put", "root": str(by_engine), "from": str(lines)}
-    few_puts = {**puts, "from": str(few)}
-    rebuild = ("rebuild", "all", *where, "--output", str(rebuilt))
-    verify = ("verify", *where, "-q")
-    pull_all = (*queue, "--max-messages", str(share), "--body-as", "utf8", "--format", "ndjson")
-    ask = ("index", "query", *where, "--topic", TOPIC, "--key", keys[0])
-    checks, dispatches = {"what": "check", **on_store}, {"what": "dispatch", **on_store}
-    pulls, queries = {"what": "pull", **on_store}, {"what": "query", **on_store, "keys": keys}
-    pulling = reading(lambda opened: pull_queue(opened, share))
-    querying = reading(lambda opened: query_keys(opened, keys))
-    stream, encoding = (putting(lines, put_stream, made) for made in (plain_of, message_of))
-    singly = putting(few, put_each, message_of)
-    return [
-        Job("put, dispatched", puts, put, stream, count, count, other),
-        Job("put, encoding too", puts, None, encoding, count, count),
-        Job("put one by one", few_puts, None, singly, few_count, few_count),
-        Job("check with CRC", checks, verify, reading(check), count, count),
-        Job("dispatch, rebuild", dispatches, rebuild, Warm(rebuilding), count, count, rebuilt),
-        Job("getMessage, pull", pulls, pull_all, pulling, share, share),
-        Job("query by key", queries, ask, querying, 1, len(keys)),
-    ]
-
-
-def opening(place: Path) -> Job:
-    """Opening a large store, mostly holes, and one look at its newest message."""
-    large_store(place, LARGE_FILES, LARGE_FILE)
-    store, offset = place / "large", (LARGE_FILES - 1) * LARGE_FILE
-
-    def look() -> None:
-        with MessageStore(store) as opened:
-            opened.look_message_by_offset(offset)
-
-    @contextmanager
-    def looking() -> Iterator[Callable[[], object]]:
-        yield look
-
-    asked = {"what": "open", "root": str(store), "offset": offset}
-    command = ("message", str(offset), "--store", str(store))
-    return Job("open, look at one", asked, command, Warm(looking), 1, 1)
-
-
-def plain_of(row: Row) -> Message:
-    """A message that is ready to be put: its properties are encoded, as those of the engine's are
-    (``setPropertiesString``) before the clock starts."""
-    message = message_of(row)
-    return plain(message, encode) or message
-
-
-def message_of(row: Row) -> MessageExtBrokerInner:
-    return MessageExtBrokerInner(
-        row["topic"],
-        row["body"].encode(),
-        row["queue_id"],
-        properties={"TAGS": row["tags"], "KEYS": row["keys"], **row["properties"]},
-        born_timestamp=system_clock(),
-    )
-
-
-def put_stream(store: MessageStore, messages: Sequence[Message]) -> None:
-    stored = sum(len(bulk) for bulk in store.put_stream(messages, flush=False))
-    assert stored == len(messages)
-
-
-def put_each(store: MessageStore, messages: list[MessageExtBrokerInner]) -> None:
-    assert all(store.put_message(message, flush=False).is_ok for message in messages)
-
-
-def check(store: MessageStore) -> None:
-    """Every record and its checksum as ``verify --only commitlog`` looks at them."""
-    scanner = Scanner(store.commit_log, check=True, tuning=ScanTuning(threads=JOBS))
-    for part in scanner.scan_plain(PlainWanted()):
-        assert not isinstance(part, Batch) or part.crc_matches.all()
-
-
-def pull_queue(store: MessageStore, count: int) -> None:
-    """Every message decoded and written as a line, as the command does it."""
-    pulled = 0
-    for row in pull_lines(store, TOPIC, 0, 0, form="ndjson", max_messages=count, body="utf8"):
-        if isinstance(row, Lines):
-            pulled += row.messages
-        else:
-            pulled += row["type"] == "message"
-    assert pulled == count
-
-
-def query_keys(store: MessageStore, keys: list[str]) -> None:
-    for key in keys:
-        *found, _ = query(store, TOPIC, key)
-        assert found
-
-
-# --- how fast --------------------------------------------------------------------------------
-
-
 class Peer:
     """The engine of a version, and rmqctl, at the same job."""
 
-    def __init__(self, version: str, runs: int, only: str) -> None:
+    def __init__(self, version: str, runs: int, only: str, log: Path) -> None:
         target = DRIVER / MODULES[version] / "target"
         path = f"{target / 'classes'}:{(target / 'classpath.txt').read_text().strip()}"
         number = MODULES[version][-1]
         self._java = [*JAVA, f"-Dinterop.engine={number}", "-cp", path, "interop.Bench"]
         self._runs = runs
-        self._only = only
+        self._only, self._log = only, log
+        #: rmqctl's own engines, the one first that has more turns: it is next to the real one.
+        self._own = ["compiled", "pure"] if kernel.usable().module is not None else ["pure"]
         self.lines: list[dict[str, Any]] = []
 
     def measure(self, job: Job, body_size: int) -> None:
-        """Prints things a second as a whole process and warm, of either side: a line for each of
-        rmqctl's own engines."""
+        """Prints things a second as a whole process and warm, of either side, and the ratios of
+        both: a line for each of rmqctl's own engines."""
         if self._only not in job.name:
             return
-        theirs = None
-        if job.command is not None:
-            theirs = job.once / self._processes(lambda: self._engine(job, 1))
-        rounds = self._engine(job, WARM_UP + self._runs)
-        theirs_warm = job.often / statistics.median(rounds[WARM_UP:])
-        name = job.name
-        for choice in ("pure", "compiled"):
-            if choice == "compiled" and kernel.usable().module is None:
-                continue
-            os.environ[kernel.VARIABLE] = choice
-            mine = None
-            if job.command is not None:
-                mine = job.once / self._processes(lambda: run(*job.command or ()), job.clear)
-            mine_warm = job.often / self._warm(job)
-            line = "".join(f"{shown(r):>12}" for r in (theirs, theirs_warm, mine, mine_warm))
-            ratio = "-" if theirs is None or mine is None else f"{mine / theirs:.2f}"
-            print(
-                f"{name:20}{choice:9}{line}{ratio:>10}{mine_warm / theirs_warm:>10.2f}", flush=True
-            )
-            name = ""
+        processes = None if job.command is None else self._processes(job)
+        warm = self._warm(job)
+        for number, own in enumerate(reversed(self._own)):
+            process = processes and ratio(processes[ENGINE], processes[own])
+            ratios = process, ratio(warm[ENGINE], warm[own])
+            rates = [
+                seconds and times / statistics.median(seconds[side])
+                for side in (ENGINE, own)
+                for seconds, times in ((processes, job.once), (warm, job.often))
+            ]
+            cells = "".join(f"{shown(rate):>12}" for rate in rates)
+            multiples = "".join(f"{'-' if r is None else f'{r:.2f}':>10}" for r in ratios)
+            print(f"{'' if number else job.name:20}{own:9}{cells}{multiples}", flush=True)
             self.lines.append(
                 {
                     "line": job.name,
                     "body": body_size,
-                    "engine": choice,
-                    "process": None if theirs is None or mine is None else mine / theirs,
-                    "warm": mine_warm / theirs_warm,
-                    "warm_rate": mine_warm,
+                    "engine": own,
+                    "process": ratios[0],
+                    "warm": ratios[1],
+                    "warm_rate": rates[-1],
                 }
             )
 
-    def _engine(self, job: Job, rounds: int) -> list[float]:
-        """Seconds of each round, as the engine's process says."""
-        request = {"config": {}, "rounds": rounds, **job.engine}
-        done = subprocess.run([*self._java, json.dumps(request)], capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"peer: the engine's {job.name} failed:\n{done.stderr[-2000:]}")
-        seconds: list[float] = json.loads(done.stdout)["seconds"]
-        return seconds
+    def _processes(self, job: Job) -> Seconds:
+        """Whole processes of each side, from start to end."""
 
-    def _processes(self, action: Callable[[], object], clear: Path | None = None) -> float:
-        seconds = []
-        for _ in range(self._runs):
-            remove(clear)
-            seconds.append(timed(action))
-        return statistics.median(seconds)
+        def process(own: str | None) -> float:
+            for directory in job.cleared:
+                remove(directory)
+            if own is None:
+                return timed(lambda: self._engine_once(job))
+            os.environ[kernel.VARIABLE] = own
+            return timed(lambda: run(*job.command or ()))
 
-    def _warm(self, job: Job) -> float:
-        seconds: list[float] = []
+        sides: dict[str, Side] = {ENGINE: lambda: process(None)}
+        sides |= {own: partial(process, own) for own in self._own}
+        return in_turns(sides, self._runs)
+
+    def _engine_once(self, job: Job) -> None:
+        with self._engine(job.engine | job.engine_once, job.once) as engine:
+            engine.round()
+
+    def _warm(self, job: Job) -> Seconds:
+        """Rounds of processes that have done it before: the engine's, and this one's."""
         with ExitStack() as stack:
-            if job.warm.is_kept:
-                action = stack.enter_context(job.warm.round())
-                seconds += [timed(action) for _ in range(WARM_UP + self._runs)]
-        while len(seconds) < WARM_UP + self._runs:
+            sides: dict[str, Side] = {own: self._own_side(job, own, stack) for own in self._own}
+            engine = stack.enter_context(self._engine(job.engine, job.often))
+            sides = {ENGINE: engine.round, **sides}
+            passed = 0.0
+            while passed < WARM_UP_SECONDS:
+                passed += engine.round()
+            in_turns(sides, WARM_UP)
+            seconds = in_turns(sides, self._runs)
+            enough = math.ceil(ENOUGH_SECONDS / statistics.median(seconds[ENGINE]))
+            compared = {side: sides[side] for side in (ENGINE, self._own[0])}
+            more = in_turns(compared, min(enough, MOST_TURNS) - self._runs)
+            return seconds | {side: seconds[side] + more[side] for side in compared}
+
+    def _own_side(self, job: Job, own: str, stack: ExitStack) -> Side:
+        """What a store that is opened here does, and what is opened for a round, is ``own``'s."""
+        os.environ[kernel.VARIABLE] = own
+        kept = stack.enter_context(job.warm.round()) if job.warm.is_kept else None
+
+        def side() -> float:
+            os.environ[kernel.VARIABLE] = own
+            if kept is not None:
+                return timed(kept)
             with job.warm.round() as action:
-                seconds.append(timed(action))
-        return statistics.median(seconds[WARM_UP:])
+                return timed(action)
 
+        return side
 
-def timed(action: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
-def run(*arguments: str) -> None:
-    done = subprocess.run(
-        [*RMQCTL, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    if done.returncode:
-        sys.exit(f"peer: rmqctl {' '.join(arguments)} failed:\n{done.stderr}")
-
-
-def remove(directory: Path | None) -> None:
-    if directory is not None:
-        shutil.rmtree(directory, ignore_errors=True)
+    def _engine(self, request: dict[str, Any], least: int) -> EngineProcess:
+        return EngineProcess(self._java, {"config": {}, **request}, least, self._log)
 
 
 def title(text: str) -> None:

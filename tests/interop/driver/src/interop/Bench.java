@@ -1,10 +1,11 @@
 package interop;
 
-import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
+import java.io.BufferedReader;
 import java.io.File;
+import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -27,9 +28,9 @@ import org.apache.rocketmq.store.QueryMessageResult;
 import org.apache.rocketmq.store.SelectMappedBufferResult;
 
 /**
- * Does one thing with the engine for a number of rounds, and prints {"seconds": [one a round], "done":
- * what was done in the last one}. The argument is a JSON object: what, rounds, root, config, and what
- * the thing needs.
+ * Does one thing with the engine, a round for each line that it is sent, and answers each with a line,
+ * {"seconds": what the round took, "done": how much it did}. It ends with its input. The argument is a
+ * JSON object: what, root, config, and what the thing needs.
  *
  * <p>What is timed is the thing alone; a caller that wants all of a process takes one round and its own
  * clock.
@@ -50,20 +51,18 @@ public final class Bench {
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         System.setOut(System.err);
         Bench bench = new Bench(JsonParser.parseString(arguments[0]).getAsJsonObject());
-        JsonArray times = new JsonArray();
-        long done = 0;
-        for (int round = 0; round < bench.request.get("rounds").getAsInt(); round++) {
+        BufferedReader asked = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        while (asked.readLine() != null) {
             bench.seconds = 0;
-            done = bench.round(bench.text("what"));
-            times.add(bench.seconds);
+            long done = bench.round(bench.text("what"));
+            JsonObject answer = new JsonObject();
+            answer.addProperty("seconds", bench.seconds);
+            answer.addProperty("done", done);
+            answers.println(Main.GSON.toJson(answer));
         }
         if (bench.isStarted) {
             bench.stop();
         }
-        JsonObject answer = new JsonObject();
-        answer.add("seconds", times);
-        answer.addProperty("done", done);
-        answers.println(Main.GSON.toJson(answer));
         Runtime.getRuntime().halt(0);
     }
 

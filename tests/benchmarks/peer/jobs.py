@@ -1,0 +1,218 @@
+"""What ``peer`` measures: the same things done by the engine, by a command and by the library."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.read.lines import Lines
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.plain import PlainWanted
+from rmqctl.engine.scan.scanner import Scanner
+from rmqctl.engine.scan.tuning import ScanTuning
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.write.bulk import Message, PropertyEncoder, plain
+from rmqctl.operations.look.index import query
+from rmqctl.operations.look.pull import pull_lines
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
+from tests.benchmarks.bench import RMQCTL, large_store, write_messages
+
+QUEUES = 16
+TOPIC = "bench-0"
+#: Keys that a warm round asks for.
+KEYS = 500
+LARGE_FILES, LARGE_FILE = 200, 1 << 30
+#: As many as the commands take by themselves.
+JOBS = min(len(os.sched_getaffinity(0)), 4)
+
+encode = PropertyEncoder()
+
+#: A line of a file for ``put --from``.
+Row = dict[str, Any]
+#: Gets everything ready, and gives what is to be timed; puts away afterwards.
+Round = Callable[[], AbstractContextManager[Callable[[], object]]]
+
+
+class Warm(NamedTuple):
+    """What is timed in this process. ``is_kept``: what it is done with, a store that is read,
+    serves all rounds, as it does in the engine's process."""
+
+    round: Round
+    is_kept: bool = False
+
+
+class Job(NamedTuple):
+    """One thing to do, in four ways. ``engine`` is what Bench.java is asked for, ``engine_once``
+    what is other when it is asked as a whole process; ``warm`` is the same in this process,
+    ``command`` as a process of its own (None: there is none). ``once`` and ``often`` are how many
+    things a whole process and a warm round do, and ``cleared`` what is removed before each of
+    either side's whole processes."""
+
+    name: str
+    engine: dict[str, Any]
+    command: tuple[str, ...] | None
+    warm: Warm
+    once: int
+    often: int
+    cleared: tuple[Path, ...] = ()
+    engine_once: dict[str, Any] = {}  # noqa: RUF012 (nobody writes into it)
+
+
+def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
+    """Put, then everything else on what ``put --from`` has made; queues of one size."""
+    place.mkdir()
+    lines, store, by_engine = place / "lines.ndjson", place / "store", place / "by-engine"
+    other, rebuilt = place / "other", place / "rebuilt"
+    write_messages(lines, body_size, count)
+    few, few_count = place / "few.ndjson", max(count // 10, 1)
+    write_messages(few, body_size, few_count)
+    keys = [f"order{number}" for number in range(0, count, 4)]  # those of TOPIC
+    keys = random.Random(7).sample(keys, min(KEYS, len(keys)))
+    share = count // QUEUES
+    where = ("--store", str(store))
+    run("put", *where, "--create", "--from", str(lines), "--flush", "async", "-q")
+    put = ("put", "--store", str(other), "--create", "--from", str(lines), "--flush", "async", "-q")
+    queue = ("pull", *where, "--topic", TOPIC, "--queue-id", "0", "--offset", "0")
+    on_store: dict[str, Any] = {"root": str(store), "topic": TOPIC, "queueId": 0}
+
+    def reading(work: Callable[[MessageStore], object]) -> Warm:
+        @contextmanager
+        def one() -> Iterator[Callable[[], object]]:
+            with MessageStore(store) as opened:
+                yield lambda: work(opened)
+
+        return Warm(one, is_kept=True)
+
+    def putting(
+        source: Path,
+        work: Callable[[MessageStore, list[Any]], object],
+        made: Callable[[Row], Message],
+    ) -> Warm:
+        @contextmanager
+        def one() -> Iterator[Callable[[], object]]:
+            remove(other)
+            with source.open(encoding="utf-8") as file:
+                messages = [made(json.loads(line)) for line in file]
+            with MessageStore(other, writable=True, create=True) as opened:
+                yield lambda: work(opened, messages)
+
+        return Warm(one)
+
+    @contextmanager
+    def rebuilding() -> Iterator[Callable[[], object]]:
+        remove(rebuilt)
+        yield lambda: rebuild_to(
+            plan_rebuild(store, MessageStoreConfig(), "all"), rebuilt, jobs=JOBS
+        )
+
+    puts = {"what": "put", "root": str(by_engine), "from": str(lines)}
+    few_puts = {**puts, "from": str(few)}
+    rebuild = ("rebuild", "all", *where, "--output", str(rebuilt))
+    verify = ("verify", *where, "-q")
+    pull_all = (*queue, "--max-messages", str(share), "--body-as", "utf8", "--format", "ndjson")
+    ask = ("index", "query", *where, "--topic", TOPIC, "--key", keys[0])
+    checks, dispatches = {"what": "check", **on_store}, {"what": "dispatch", **on_store}
+    pulls, queries = {"what": "pull", **on_store}, {"what": "query", **on_store, "keys": keys}
+    pulling = reading(lambda opened: pull_queue(opened, share))
+    querying = reading(lambda opened: query_keys(opened, keys))
+    stream, encoding = (putting(lines, put_stream, made) for made in (plain_of, message_of))
+    singly = putting(few, put_each, message_of)
+    return [
+        Job("put, dispatched", puts, put, stream, count, count, (other, by_engine)),
+        Job("put, encoding too", puts, None, encoding, count, count),
+        Job("put one by one", few_puts, None, singly, few_count, few_count),
+        Job("check with CRC", checks, verify, reading(check), count, count),
+        Job("dispatch, rebuild", dispatches, rebuild, Warm(rebuilding), count, count, (rebuilt,)),
+        Job("getMessage, pull", pulls, pull_all, pulling, share, share),
+        Job("query by key", queries, ask, querying, 1, len(keys), engine_once={"keys": keys[:1]}),
+    ]
+
+
+def opening(place: Path) -> Job:
+    """Opening a large store, mostly holes, and one look at its newest message."""
+    large_store(place, LARGE_FILES, LARGE_FILE)
+    store, offset = place / "large", (LARGE_FILES - 1) * LARGE_FILE
+
+    def look() -> None:
+        with MessageStore(store) as opened:
+            opened.look_message_by_offset(offset)
+
+    @contextmanager
+    def looking() -> Iterator[Callable[[], object]]:
+        yield look
+
+    asked = {"what": "open", "root": str(store), "offset": offset}
+    command = ("message", str(offset), "--store", str(store))
+    return Job("open, look at one", asked, command, Warm(looking), 1, 1)
+
+
+def plain_of(row: Row) -> Message:
+    """A message that is ready to be put: its properties are encoded, as those of the engine's are
+    (``setPropertiesString``) before the clock starts."""
+    message = message_of(row)
+    return plain(message, encode) or message
+
+
+def message_of(row: Row) -> MessageExtBrokerInner:
+    return MessageExtBrokerInner(
+        row["topic"],
+        row["body"].encode(),
+        row["queue_id"],
+        properties={"TAGS": row["tags"], "KEYS": row["keys"], **row["properties"]},
+        born_timestamp=system_clock(),
+    )
+
+
+def put_stream(store: MessageStore, messages: Sequence[Message]) -> None:
+    stored = sum(len(bulk) for bulk in store.put_stream(messages, flush=False))
+    assert stored == len(messages)
+
+
+def put_each(store: MessageStore, messages: list[MessageExtBrokerInner]) -> None:
+    assert all(store.put_message(message, flush=False).is_ok for message in messages)
+
+
+def check(store: MessageStore) -> None:
+    """Every record and its checksum as ``verify --only commitlog`` looks at them."""
+    scanner = Scanner(store.commit_log, check=True, tuning=ScanTuning(threads=JOBS))
+    for part in scanner.scan_plain(PlainWanted()):
+        assert not isinstance(part, Batch) or part.crc_matches.all()
+
+
+def pull_queue(store: MessageStore, count: int) -> None:
+    """Every message decoded and written as a line, as the command does it."""
+    pulled = 0
+    for row in pull_lines(store, TOPIC, 0, 0, form="ndjson", max_messages=count, body="utf8"):
+        if isinstance(row, Lines):
+            pulled += row.messages
+        else:
+            pulled += row["type"] == "message"
+    assert pulled == count
+
+
+def query_keys(store: MessageStore, keys: list[str]) -> None:
+    for key in keys:
+        *found, _ = query(store, TOPIC, key)
+        assert found
+
+
+def run(*arguments: str) -> None:
+    done = subprocess.run(
+        [*RMQCTL, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    if done.returncode:
+        sys.exit(f"peer: rmqctl {' '.join(arguments)} failed:\n{done.stderr}")
+
+
+def remove(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
