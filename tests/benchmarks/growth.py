@@ -64,10 +64,12 @@ def main() -> None:
     arguments.add_argument("--body", type=int, default=100, help="bytes of a body")
     arguments.add_argument("--runs", type=int, default=3, help="the best of so many counts")
     arguments.add_argument("--directory", type=Path, default=None)
+    arguments.add_argument("--broker-conf", type=Path, help="files of other sizes")
+    arguments.add_argument("--only", default="", help="put, and what has this in its name")
     arguments.add_argument("--write", action="store_true", help="into the page on performance")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as place:
-        measure = Measure(Path(place), options.body, options.runs)
+        measure = Measure(Path(place), options)
         few = measure.all_of(FEW)
         costs = {count: measure.all_of(count) for count in options.messages}
     text = table(few, costs)
@@ -80,15 +82,18 @@ def main() -> None:
 class Measure:
     """Runs all commands on a store of its own for each size."""
 
-    def __init__(self, place: Path, body_size: int, runs: int) -> None:
-        self._place, self._body_size, self._runs = place, body_size, runs
+    def __init__(self, place: Path, options: argparse.Namespace) -> None:
+        self._place, self._body_size, self._runs = place, options.body, options.runs
+        self._commands = [c for c in COMMANDS if c.reads_lines or options.only in c.name]
+        conf = options.broker_conf
+        self._conf = ("--broker-conf", str(conf.resolve())) if conf is not None else ()
 
     def all_of(self, count: int) -> dict[str, Cost]:
         """What each command costs with so many messages."""
         lines = self._place / "lines"
         write_messages(lines, self._body_size, count)
         costs = {}
-        for command in COMMANDS:
+        for command in self._commands:
             runs = [self._cost(command) for _ in range(self._runs)]
             costs[command.name] = Cost(min(r.seconds for r in runs), max(r.peak for r in runs))
             if command.reads_lines:
@@ -103,7 +108,7 @@ class Measure:
         if command.output is not None:
             self._remove(command.output)
         process = subprocess.Popen(
-            [*RMQCTL, *command.arguments], cwd=self._place, stdout=subprocess.DEVNULL
+            [*RMQCTL, *command.arguments, *self._conf], cwd=self._place, stdout=subprocess.DEVNULL
         )
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -68,6 +68,23 @@ def test_what_a_stream_has_stored_takes_no_memory(tmp_path: Path) -> None:
         assert mapped_memory(root) < 4 * (1 << 20) + (1 << 22)
 
 
+def test_a_stream_lets_go_of_the_files_that_it_leaves(tmp_path: Path) -> None:
+    """Each of a queue, and of the log, is smaller than what is let go of at once."""
+    root, size = tmp_path / "store", 200_000
+    config = parse_broker_conf(
+        f"mappedFileSizeCommitLog={2 * size}\nmappedFileSizeConsumeQueue={size}\nmaxHashSlotNum=9"
+    )
+    with MessageStore(root, config, writable=True, create=True) as store:
+        given = (MessageExtBrokerInner("T", b"", number % 2) for number in range(80_000))
+        assert all(len(bulk) for bulk in store.put_stream(given, flush=False))
+        queue = store.consume_queue("T", 1)
+        assert queue is not None and len(queue.files.entries) == 4
+        assert len(store.commit_log.files.entries) > 4
+        room = 64 << 10
+        assert mapped_memory(root / "consumequeue") <= 2 * size + room
+        assert mapped_memory(root / "commitlog") <= 2 * size + room
+
+
 def test_a_walk_lets_go_of_the_files_that_it_leaves(tmp_path: Path) -> None:
     """Each is smaller than what a walk lets go of at once."""
     root, size = tmp_path / "store", 4 << 20

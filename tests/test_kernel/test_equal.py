@@ -21,7 +21,7 @@ from rmqctl.engine.derive.writer import group_by_queue
 from rmqctl.engine.dispatch.batches import KeyBatch, UnitBatch
 from rmqctl.engine.dispatch.byqueue import UnitsOfQueue, units_by_queue
 from rmqctl.engine.index.links import item_dtype, link_items, links_by_sorting
-from rmqctl.engine.index.newslots import CompiledSlots, NewSlots, PureSlots
+from rmqctl.engine.index.newslots import CompiledSlots, NewSlots, PureSlots, wrong_slots
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.scan.backend import backends
@@ -235,11 +235,14 @@ def seen_slots(slots: NewSlots, count: int) -> tuple[Any, ...]:
     pieces = [slots.stored(slot, 1) for slot in range(count)]
     assert b"".join(piece or bytes(4) for piece in pieces) == array.tobytes()
     assert all(piece is None or any(piece) for piece in (stored, *pieces))
-    assert not len(slots.wrong_slots(array)[0])
+    assert not len(wrong_slots(slots, 0, array)[0])
     others = array.astype(np.int32)
     others[::3] += 1
-    wrong, newest = slots.wrong_slots(others)
+    wrong, newest = wrong_slots(slots, 0, others)
     assert newest.tolist() == array[wrong].tolist()
+    half = count // 2
+    later, _ = wrong_slots(slots, half, others[half:])
+    assert later.tolist() == [slot for slot in wrong.tolist() if slot >= half]
     return slots.used, array.tolist(), wrong.tolist()
 
 

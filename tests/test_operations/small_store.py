@@ -8,10 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
+from weakref import WeakSet
+
+import pytest
 
 from formats import constants, layouts
 from formats.geometry import Geometry
+from rmqctl.engine.index.newslots import NewSlots
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
@@ -252,3 +257,20 @@ def read_everything(root: Path, output: Path) -> dict[str, RmqctlError | None]:
             raised[name] = error
         assert time.process_time() - started < 60, f"{name} took too long"
     return raised
+
+
+def at_most_one_table(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """From now on ``module`` makes the slots of an index file only when nobody has those of another
+    one; gets the count of each that is made."""
+    new_slots, alive, made = module.new_slots, WeakSet[Any](), []
+
+    def one(count: int) -> NewSlots:
+        slots: NewSlots = new_slots(count)
+        if count:
+            assert not alive, "the slots of another file are still in memory"
+            alive.add(slots)
+            made.append(count)
+        return slots
+
+    monkeypatch.setattr(module, "new_slots", one)
+    return made

@@ -35,7 +35,12 @@ from rmqctl.operations.mend import onepass
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from tests.descriptors import open_descriptors
 from tests.golden_data import index_contents, tree_content
-from tests.test_operations.small_store import CONFIG, findings_of, make_small_store
+from tests.test_operations.small_store import (
+    CONFIG,
+    at_most_one_table,
+    findings_of,
+    make_small_store,
+)
 
 ROOT = Path(__file__).parents[2]
 #: A rebuild that is ended when all is written and nothing on disk.
@@ -80,6 +85,16 @@ def test_what_was_ended_has_no_name(store: Path, number: int, exists: bool) -> N
     rebuild(store, output)
     assert queues_of(output) == queues_of(store) and not left.exists()
     assert sorted(path.name for path in output.iterdir()) == ["consumequeue", "index"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_slots_of_one_index_file_are_in_memory(
+    jobs: int, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are 20 MB by default: a full file's go before the next one's come."""
+    made = at_most_one_table(newindexfile, monkeypatch)
+    rebuild(store, store.parent / "new", jobs)
+    assert len(made) == len(list((store / "index").iterdir())) > 1
 
 
 def test_what_fails_leaves_nothing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import random
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from formats import layouts
 from formats.text import index_key_hash
+from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import HOSTS_V6_MASK, PREFIXES, Record
-from rmqctl.operations.verify import ERROR, INFO, Finding, verify
+from rmqctl.operations.verify import ERROR, INFO, Finding, indexcursor, verify
 from tests.test_operations.small_store import (
     CONFIG,
     GEOMETRY,
+    at_most_one_table,
     findings_of,
     make_small_store,
     messages,
@@ -274,6 +277,39 @@ def test_each_field_of_the_index_is_compared(
     add_to(first, position, size, 2000 if position < 16 else 1)
     findings, summary = findings_of(store)
     assert {f.code for f in findings} == codes and not summary.is_clean
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 5])
+def test_slots_are_compared_some_at_a_time_and_told_as_if_at_once(
+    store: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of each file are 20 MB by default, and are in memory once already."""
+    first, *_ = sorted((store / "index").iterdir())
+    for slot in (2, 3, 4, 9):  # The neighbours are one finding.
+        add_to(first, 40 + 4 * slot, 4, 1)
+    told, _ = findings_of(store)
+    assert [(f.code, f.position) for f in told] == [
+        ("index-slot-mismatch", 40 + 4 * slot) for slot in (2, 9)
+    ]
+    slots, taken = IndexFile.slots, []
+
+    def some(self: IndexFile, start: int, count: int) -> Any:
+        taken.append(count)
+        return slots(self, start, count)
+
+    monkeypatch.setattr(indexcursor, "_SLOTS", at_once)
+    monkeypatch.setattr(IndexFile, "slots", some)
+    assert findings_of(store)[0] == told
+    assert set(taken) == {at_once} and len(taken) > GEOMETRY.hash_slot_num // at_once
+
+
+def test_the_slots_of_one_index_file_are_in_memory(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that a check makes of a file's items go before the next file's come."""
+    made = at_most_one_table(indexcursor, monkeypatch)
+    assert findings_of(store)[1].is_clean
+    assert len(made) == len(list((store / "index").iterdir())) > 1
 
 
 def test_an_index_that_is_gone_or_begins_late(store: Path) -> None:

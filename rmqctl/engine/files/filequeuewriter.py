@@ -101,6 +101,8 @@ class MappedFileQueueWriter(MappedFileQueue):
                 raise
         if before is not None:
             expect_readers(before.buffer)
+            # As much of each file that stays open would stay mapped as is let go of at once.
+            before.forget(0, before.size)
         self._open.put(file_from_offset, mapped)
         self.entries.append(FileEntry(file_from_offset, path, self.file_size))
         self._offsets.append(file_from_offset)

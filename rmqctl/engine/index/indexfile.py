@@ -334,6 +334,14 @@ class IndexFile:
             return np.frombuffer(self.mapped.buffer, ">i4", count, position)
         return np.frombuffer(self.mapped.read(position, count * SLOT.size), ">i4")
 
+    def slots(self, start: int, count: int) -> NDArray[np.int32]:
+        """A copy of up to ``count`` slots from number ``start``: big-endian int32."""
+        import numpy as np
+
+        count = min(count, self.geometry.hash_slot_num - start)
+        data = self.mapped.read(self.geometry.slot_position(start), count * SLOT.size)
+        return np.frombuffer(data, ">i4")
+
     def items(self, start: int, count: int, *, counted: bool = True) -> NDArray[np.void]:
         """A copy of up to ``count`` items from number ``start``, as an array of the item's dtype,
         in the order of their numbers: of those that are ``counted``, else of all that fit."""
@@ -375,6 +383,10 @@ class IndexFile:
     def flush(self) -> None:
         self.settle()
         self.mapped.flush()
+
+    def flush_full(self) -> None:
+        """:meth:`flush` of a file that gets no item any more."""
+        self.flush()
 
     def close(self) -> None:
         try:

@@ -129,7 +129,7 @@ class IndexServiceWriter(IndexService):
             # for what an earlier process stored, and was killed, is noted nowhere here.
             self.before_flush()
             last.mapped.mark_dirty(0, last.mapped.size)
-            last.flush()
+            last.flush_full()
             self.forced_timestamp = last.header.end_timestamp
         path = self.directory / self._new_name()
         head = first_header(last.header if last is not None else None).pack()

@@ -95,3 +95,9 @@ class NewIndexFile(IndexFile):
                 begin_writing(self.mapped.descriptor, position, position + len(piece))
         self.mapped.write_aside(0, self.header.pack())
         self.mapped.flush()
+
+    def flush_full(self) -> None:
+        """:meth:`IndexFile.flush_full`: the slots' memory is the next file's. Errors as of
+        :meth:`flush`."""
+        self.flush()
+        self._slots = new_slots(0)

@@ -55,15 +55,24 @@ class NewSlots(Protocol):
         """Some of the slots as they are stored; None when none of them has an item. While somebody
         has them no item can be hung on any."""
 
-    def wrong_slots(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Of an index file's slots those that do not have their newest item (int64, ascending)
-        and, parallel to them, what that is (int32), 0 for none."""
-
 
 def new_slots(count: int) -> NewSlots:
     """So many empty slots, of the engine that :mod:`rmqctl.kernel` chooses."""
     kernel = compiled()
     return PureSlots(count) if kernel is None else CompiledSlots(kernel.Slots(count))
+
+
+def wrong_slots(
+    own: NewSlots, first: int, slots: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Of an index file's slots from number ``first`` on, those that do not have their newest item
+    (int64 numbers of slots, ascending) and, parallel to them, what that is (int32), 0 for none."""
+    stored = own.stored(first, len(slots))
+    newest = np.zeros(len(slots), _SLOT) if stored is None else np.frombuffer(stored, _SLOT)
+    # What is equal is so in any order of its bytes, and this machine's takes a tenth of the time.
+    same = slots.astype(_SLOT, copy=False).view(np.int32) == newest.view(np.int32)
+    rows = np.flatnonzero(~same)
+    return first + rows, newest[rows].astype(np.int32)
 
 
 class PureSlots:
@@ -115,11 +124,6 @@ class PureSlots:
         piece = self._newest[start : start + count]
         return piece.astype(_SLOT).view(np.uint8).data if piece.any() else None
 
-    def wrong_slots(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """See :class:`NewSlots`: int64 slots, int32 numbers."""
-        wrong = np.flatnonzero(slots != self._newest)
-        return wrong, self._newest[wrong]
-
 
 class CompiledSlots:
     """:class:`NewSlots` of the kernel."""
@@ -161,8 +165,3 @@ class CompiledSlots:
         """See :class:`NewSlots`."""
         slots = self._slots.stored(start, count)
         return None if slots is None else memoryview(slots)
-
-    def wrong_slots(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """See :class:`NewSlots`: int64 slots, int32 numbers."""
-        wrong, newest = self._slots.wrong_slots(slots.astype(_SLOT, copy=False).view(np.uint8))
-        return np.frombuffer(wrong, np.int64), np.frombuffer(newest, np.int32)

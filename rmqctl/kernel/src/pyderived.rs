@@ -103,17 +103,6 @@ impl PySlots {
     fn stored(&self, start: usize, count: usize) -> PyResult<Option<SlotBytes>> {
         guarded(|| Ok(self.0.stored(start..start + count).map(SlotBytes)))
     }
-
-    /// The slots that stand otherwise in a file, in 64 bits, and their newest items, in 32.
-    fn wrong_slots<'py>(
-        &self,
-        py: Python<'py>,
-        stored: PyBuffer<u8>,
-    ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
-        let (stored, slots) = (bytes_of(&stored), &self.0);
-        let (rows, newest) = py.detach(|| guarded(|| Ok(slots.wrong_slots(stored))))?;
-        Ok((longs(py, &rows)?, numbers_of(py, &newest, i32::to_ne_bytes)?))
-    }
 }
 
 impl PySlots {

@@ -197,15 +197,6 @@ impl Slots {
         Arc::strong_count(&self.newest) > 1
     }
 
-    /// The slots that stand otherwise in a file, and their newest items.
-    pub fn wrong_slots(&self, stored: &[u8]) -> (Vec<i64>, Vec<i32>) {
-        let newest = &self.newest.bytes()[..self.count as usize * SLOT_BYTES];
-        let newest = newest.chunks_exact(SLOT_BYTES);
-        let slots = stored.chunks_exact(SLOT_BYTES).zip(newest).enumerate();
-        let wrong = slots.filter(|(_, (slot, newest))| slot != newest);
-        wrong.map(|(slot, (_, newest))| (slot as i64, int_at(newest, 0))).unzip()
-    }
-
     fn hooks(&mut self) -> Hooks<'_> {
         let newest = Arc::get_mut(&mut self.newest).expect("nobody looks at the slots");
         Hooks { newest: newest.bytes_mut(), count: self.count, used: &mut self.used }

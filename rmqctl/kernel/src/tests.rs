@@ -276,7 +276,6 @@ fn items_hang_on_their_slots() {
     assert!(proven.is_lent());
     drop(lent);
     assert!(!proven.is_lent());
-    assert_eq!(proven.wrong_slots(&[0; 40]), (vec![5, 6, 7], vec![2, 3, 4]));
     stored[39] = 9;
     assert_eq!(Slots::new(10).wrong_links(&stored, 1), (vec![1], vec![1]));
 }

@@ -22,12 +22,14 @@ from rmqctl.engine.index.header import IndexHeader
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.links import item_dtype
-from rmqctl.engine.index.newslots import NewSlots, new_slots
+from rmqctl.engine.index.newslots import NewSlots, new_slots, wrong_slots
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 
 #: Items that are read at once: 1.3 MB.
 _WINDOW = 1 << 16
+#: Slots that are compared at once: 1 MiB.
+_SLOTS = 1 << 18
 _HEADER_POSITIONS = {field.name: field.offset for field in layouts.INDEX_HEADER.fields}
 
 
@@ -174,7 +176,6 @@ class IndexCursor:
         """At the end of a file: its slots, its header, what stands behind its items."""
         assert self._file is not None
         file, geometry = self._file, self._file.geometry
-        slots = file.slot_array()
         uncounted = file.uncounted_items()
         self.unclean = self.unclean or file.has_grown or (self._root / paths.ABORT).exists()
         if uncounted:
@@ -186,18 +187,7 @@ class IndexCursor:
                 found=f"{uncounted} more",
                 **killed,
             )
-            if self.unclean:
-                # The last of them may have no slot yet, and the header may count only some.
-                slots = slots.astype(np.int32)
-                self._undo_uncounted(file, slots)
-        wrong, newest = self._slots.wrong_slots(slots)
-        for slot, count in neighbours(wrong):
-            self._find(
-                "index-slot-mismatch",
-                position=geometry.slot_position(slot),
-                expected=int(newest[np.searchsorted(wrong, slot)]),
-                found=f"{slots[slot]}" + and_more(count),
-            )
+        self._check_slots(file, undoes=uncounted > 0 and self.unclean)
         if not (uncounted and self.unclean):
             self._check_header("hash_slot_count", self._slots.used)
             if self._last_offset is not None:
@@ -211,6 +201,33 @@ class IndexCursor:
         self.previous = file.header
         file.close()
         self._file = None
+        # Before the next file has its own: one file's slots are 20 MB by default.
+        self._slots = new_slots(0)
+
+    def _check_slots(self, file: IndexFile, *, undoes: bool) -> None:
+        """Compares a file's slots, some at a time, with those that its items make. ``undoes``: as
+        they were before a writer was killed; the last items may have no slot yet, and the header
+        may count only some."""
+        found = []
+        for start in range(0, file.geometry.hash_slot_num, _SLOTS):
+            slots = file.slots(start, _SLOTS)
+            if undoes:
+                slots = slots.astype(np.int32)
+                self._undo_uncounted(file, slots)
+            wrong, newest = wrong_slots(self._slots, start, slots)
+            if len(wrong):
+                found.append((wrong, newest, slots[wrong - start]))
+        if not found:
+            return
+        wrong, expected, stored = (np.concatenate(column) for column in zip(*found, strict=True))
+        for slot, count in neighbours(wrong):
+            row = int(np.searchsorted(wrong, slot))
+            self._find(
+                "index-slot-mismatch",
+                position=file.geometry.slot_position(slot),
+                expected=int(expected[row]),
+                found=f"{stored[row]}" + and_more(count),
+            )
 
     def _undo_uncounted(self, file: IndexFile, slots: NDArray[np.int32]) -> None:
         """Takes slots back to the items that they pointed to before a writer was killed."""
