@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from base64 import b64decode
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from rmqctl.cli.main import run
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import PREFIXES, Record
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.operations.look import exportfiles
-from rmqctl.operations.look.exportfiles import csv_line, partition
-from rmqctl.rows.exported import KNOWN
+from rmqctl.operations.look.exportfiles import csv_line, partition, partitions
+from rmqctl.rows.exported import KNOWN, NO_DAY
 from tests import golden_data
 from tests.test_cli.conftest import CONFIG, Cli, message
 
@@ -211,3 +215,26 @@ def test_a_disk_that_fails_leaves_nothing(
     assert run([*line, "--to", str(tmp_path / "out"), "--format", "ndjson"]) == 5
     assert "No space left on device" in capsys.readouterr().err
     assert not list(tmp_path.glob("out*"))
+
+
+def test_the_rows_of_a_batch_go_to_the_day_and_topic_of_each() -> None:
+    """In their order, whatever times hostile records have."""
+    source = random.Random(4)
+    topics = ["b", "a", "c"]
+    topic = [source.randrange(3) for _ in range(400)]
+    times = [-(1 << 63), -_DAY, -1, 0, _DAY - 1, _DAY, (1 << 63) - 1]
+    stamps = [source.choice(times) for _ in topic]
+    batch = SimpleNamespace(
+        topics=SimpleNamespace(names=topics),
+        topic_id=np.array(topic, np.int64),
+        store_timestamp=np.array(stamps, np.int64),
+    )
+    expected: dict[str, list[int]] = {}
+    for row, (number, stamp) in enumerate(zip(topic, stamps, strict=True)):
+        expected.setdefault(partition(topics[number], stamp // _DAY), []).append(row)
+    found: dict[str, list[int]] = {}
+    for directory, rows in partitions(cast(Batch, batch)):
+        found.setdefault(directory, []).extend(rows.tolist())
+    # Two days that no calendar has are one directory.
+    assert {name: sorted(rows) for name, rows in found.items()} == expected
+    assert all(rows == sorted(rows) for name, rows in found.items() if NO_DAY not in name)

@@ -10,6 +10,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -51,12 +52,16 @@ def partition(topic: str, day: int) -> str:
 
 def partitions(batch: Batch) -> Iterator[tuple[str, Any]]:
     """The directories of a batch, with the rows (ascending) that go there."""
-    day = batch.store_timestamp // DAY
-    keys, number = np.unique(np.stack([batch.topic_id, day], axis=1), axis=0, return_inverse=True)
-    order = np.argsort(number, kind="stable")
-    edges = np.searchsorted(number[order], np.arange(len(keys) + 1))
-    for at, (topic_id, days) in enumerate(keys.tolist()):
-        yield partition(batch.topics.names[topic_id], days), order[edges[at] : edges[at + 1]]
+    topic, day = batch.topic_id, batch.store_timestamp // DAY
+    order = np.lexsort(
+        (day, topic)
+    )  # It is stable, and np.unique of pairs takes ten times as long.
+    topic, day = topic[order], day[order]
+    starts = np.flatnonzero(
+        (np.diff(topic, prepend=-1) != 0) | (np.diff(day, prepend=day[:1]) != 0)
+    )
+    for start, end in pairwise([*starts.tolist(), len(order)]):
+        yield partition(batch.topics.names[topic[start]], int(day[start])), order[start:end]
 
 
 class TextFiles:

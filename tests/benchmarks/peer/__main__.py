@@ -98,10 +98,12 @@ class Peer:
         processes = None if job.command is None else self._processes(job)
         warm = self._warm(job)
         for number, own in enumerate(reversed(self._own)):
-            process = processes and ratio(processes[ENGINE], processes[own])
-            ratios = process, ratio(warm[ENGINE], warm[own])
+            ratios = [
+                None if seconds is None else ratio(seconds[ENGINE], seconds[own])
+                for seconds in (processes, warm)
+            ]
             rates = [
-                seconds and times / statistics.median(seconds[side])
+                None if seconds is None else times / statistics.median(seconds[side])
                 for side in (ENGINE, own)
                 for seconds, times in ((processes, job.once), (warm, job.often))
             ]
