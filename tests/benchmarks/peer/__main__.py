@@ -12,6 +12,7 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -34,13 +35,13 @@ JAVA = [
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
     "-Drocketmq.client.logUseSlf4j=true",
 ]
-#: Turns of warm processes that are not counted, and seconds of the engine's rounds before them:
+#: Turns of warm processes that are not counted, and seconds for rounds of the engine before them:
 #: after four rounds of 500 queries Java's compiler has hardly begun, and after some hundred
 #: they are ten times as fast.
 WARM_UP, WARM_UP_SECONDS = 4, 3.0
-#: Of what takes milliseconds there are more turns than ``--runs``: until the engine's rounds come
-#: to so many seconds, and at most so many. rmqctl's pure engine, which is shown beside, has no part
-#: in them where there is the compiled one.
+#: Of what takes milliseconds with a store that stays open there are more turns than ``--runs``:
+#: until the engine's rounds come to so many seconds, and at most so many. rmqctl's pure engine,
+#: which is shown beside, has no part in them where there is the compiled one.
 ENOUGH_SECONDS, MOST_TURNS = 1.0, 50
 #: The side that is not rmqctl's.
 ENGINE = "engine"
@@ -146,11 +147,13 @@ class Peer:
             sides: dict[str, Side] = {own: self._own_side(job, own, stack) for own in self._own}
             engine = stack.enter_context(self._engine(job.engine, job.often))
             sides = {ENGINE: engine.round, **sides}
-            passed = 0.0
-            while passed < WARM_UP_SECONDS:
-                passed += engine.round()
+            started = time.monotonic()
+            while time.monotonic() < started + WARM_UP_SECONDS:
+                engine.round()
             in_turns(sides, WARM_UP)
             seconds = in_turns(sides, self._runs)
+            if not job.warm.is_kept:
+                return seconds
             enough = math.ceil(ENOUGH_SECONDS / statistics.median(seconds[ENGINE]))
             compared = {side: sides[side] for side in (ENGINE, self._own[0])}
             more = in_turns(compared, min(enough, MOST_TURNS) - self._runs)
