@@ -35,13 +35,11 @@ JAVA = [
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
     "-Drocketmq.client.logUseSlf4j=true",
 ]
-#: Turns of warm processes that are not counted, and seconds for rounds of the engine before them:
-#: after four rounds of 500 queries Java's compiler has hardly begun, and after some hundred
-#: they are ten times as fast.
-WARM_UP, WARM_UP_SECONDS = 4, 3.0
-#: Of what takes milliseconds with a store that stays open there are more turns than ``--runs``:
-#: until the engine's rounds come to so many seconds, and at most so many. rmqctl's pure engine,
-#: which is shown beside, has no part in them where there is the compiled one.
+#: Turns of warm processes that are not counted.
+WARM_UP = 4
+#: With ``--warm-up``, of what takes milliseconds with a store that stays open, there are more turns
+#: than ``--runs``: until the engine's rounds come to so many seconds, and at most so many. rmqctl's
+#: pure engine, which is shown beside, has no part in them where there is the compiled one.
 ENOUGH_SECONDS, MOST_TURNS = 1.0, 50
 #: The side that is not rmqctl's.
 ENGINE = "engine"
@@ -54,6 +52,9 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--messages", type=int, default=100_000)
     arguments.add_argument("--runs", type=int, default=5, help="counted turns, at least")
+    arguments.add_argument(
+        "--warm-up", type=float, default=0, help="seconds of the engine's rounds before the turns"
+    )
     arguments.add_argument("--only", help="lines whose name has this in it")
     arguments.add_argument("--version", choices=list(MODULES), default="4.9.3")
     arguments.add_argument("--directory", type=Path, default=None)
@@ -65,7 +66,7 @@ def main() -> None:
         sys.exit(f"peer: {problem}")
     print(f"rmqctl beside RocketMQ {options.version}: things a second, and rmqctl's as a multiple")
     with tempfile.TemporaryDirectory(dir=options.directory) as place:
-        peer = Peer(options.version, options.runs, options.only or "", Path(place) / "engine.log")
+        peer = Peer(options, Path(place) / "engine.log")
         for body_size in (100, 1000):
             title(f"{options.messages:,} messages with bodies of {body_size} bytes")
             for job in jobs_of_store(Path(place) / str(body_size), body_size, options.messages):
@@ -80,13 +81,14 @@ def main() -> None:
 class Peer:
     """The engine of a version, and rmqctl, at the same job."""
 
-    def __init__(self, version: str, runs: int, only: str, log: Path) -> None:
+    def __init__(self, options: argparse.Namespace, log: Path) -> None:
+        version = options.version
         target = DRIVER / MODULES[version] / "target"
         path = f"{target / 'classes'}:{(target / 'classpath.txt').read_text().strip()}"
         number = MODULES[version][-1]
         self._java = [*JAVA, f"-Dinterop.engine={number}", "-cp", path, "interop.Bench"]
-        self._runs = runs
-        self._only, self._log = only, log
+        self._runs, self._warm_up = options.runs, options.warm_up
+        self._only, self._log = options.only or "", log
         #: rmqctl's own engines, the one first that has more turns: it is next to the real one.
         self._own = ["compiled", "pure"] if kernel.usable().module is not None else ["pure"]
         self.lines: list[dict[str, Any]] = []
@@ -148,11 +150,11 @@ class Peer:
             engine = stack.enter_context(self._engine(job.engine, job.often))
             sides = {ENGINE: engine.round, **sides}
             started = time.monotonic()
-            while time.monotonic() < started + WARM_UP_SECONDS:
+            while time.monotonic() < started + self._warm_up:
                 engine.round()
             in_turns(sides, WARM_UP)
             seconds = in_turns(sides, self._runs)
-            if not job.warm.is_kept:
+            if not (self._warm_up and job.warm.is_kept):
                 return seconds
             enough = math.ceil(ENOUGH_SECONDS / statistics.median(seconds[ENGINE]))
             compared = {side: sides[side] for side in (ENGINE, self._own[0])}
