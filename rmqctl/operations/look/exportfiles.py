@@ -53,9 +53,8 @@ def partition(topic: str, day: int) -> str:
 def partitions(batch: Batch) -> Iterator[tuple[str, Any]]:
     """The directories of a batch, with the rows (ascending) that go there."""
     topic, day = batch.topic_id, batch.store_timestamp // DAY
-    order = np.lexsort(
-        (day, topic)
-    )  # It is stable, and np.unique of pairs takes ten times as long.
+    # np.unique of pairs, which compares them as bytes, takes ten times as long.
+    order = np.lexsort((day, topic))
     topic, day = topic[order], day[order]
     starts = np.flatnonzero(
         (np.diff(topic, prepend=-1) != 0) | (np.diff(day, prepend=day[:1]) != 0)
