@@ -3,7 +3,8 @@
 After a crash the engine throws away every file that is newer than the checkpoint's index time
 (``IndexService#load``), and indexes again only what its recovery comes by. Here such a file is read
 through: items that name records of the log in order stay, with their links made anew where these
-are torn, and what stands behind the first other one is indexed again.
+are torn, and what stands behind the first other one is indexed again. So is what stands behind the
+place of a file that is lost: the engine would come by its records, too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from rmqctl.engine.index.mending import is_linked, keep
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from rmqctl.engine.log.commitlog import CommitLog
 
 
 class IndexCut(NamedTuple):
@@ -63,11 +66,15 @@ def plan_clean(index: IndexService, log_end: int) -> IndexPlan:
     return IndexPlan(tuple(reversed(cuts)))
 
 
-def plan_unclean(index: IndexService, log_end: int, safe_timestamp: int) -> IndexPlan:
+def plan_unclean(
+    index: IndexService, log: CommitLog, log_end: int, safe_timestamp: int, start: int | None
+) -> IndexPlan:
     """:param safe_timestamp: the checkpoint's index time, in ms: files that end later are in doubt,
-    and the last one, which may have been written."""
+    and the last one, which may have been written.
+    :param start: physical offset from which a start indexes what no file has; None: it does not.
+    """
     cuts: list[IndexCut] = []
-    end, is_cut = None, False
+    end, is_cut, before = None, False, -1
     for path in index.paths:
         if path in index.irregular:
             continue
@@ -77,16 +84,42 @@ def plan_unclean(index: IndexService, log_end: int, safe_timestamp: int) -> Inde
                 cuts.append(IndexCut(path, 0, file.item_count))
                 continue
             kept, is_sound = items_before(file, log_end), True
-            if file.header.end_timestamp > safe_timestamp or path == index.paths[-1]:
+            is_newer = file.header.end_timestamp > safe_timestamp
+            if is_newer or path == index.paths[-1]:
                 kept, is_sound = _look_through(file, log_end, file.item_count)
+                if kept and is_newer and start is not None:
+                    first = file.item(1).physical_offset
+                    if _passes_over_keys(log, before, start, first):
+                        kept = 0  # A file between is lost.
                 if kept:
                     end = file.item(kept).physical_offset
+            if kept:
+                before = file.item(kept).physical_offset
             is_cut = kept < file.item_count
             if is_cut or not is_sound:
                 cuts.append(IndexCut(path, kept, file.item_count))
         finally:
             file.close()
     return IndexPlan(tuple(cuts), end)
+
+
+def _passes_over_keys(log: CommitLog, before: int, start: int, first: int) -> bool:
+    """Whether a record in ``[start, first)``, behind the one at ``before``, has keys."""
+    low = max(before + 1, start)
+    ends = ((one.file_from_offset, one.size) for one in log.files.entries)
+    place = next((begin for begin, size in ends if begin + size > low), first)
+    if place < before and log.find_record(before) is not None:
+        place = before
+    if low >= first or place >= first:
+        return False
+    from rmqctl.engine.dispatch.batches import key_batch
+    from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.scanner import Scanner
+
+    return any(
+        isinstance(entry, Batch) and bool((key_batch(entry).physical_offset >= low).any())
+        for entry in Scanner(log).scan(place, first)
+    )
 
 
 def _is_astray(file: IndexFile, log_end: int, before: int) -> bool:

@@ -170,7 +170,11 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
         end = end._replace(store_timestamp=_timestamp_before(log, facts, end.offset))
     cuts, facts = _cut(files, facts, end.offset)
     index = indexrecovery.plan_unclean(
-        files.index, end.offset, min(checkpoint.index_msg_timestamp, end.store_timestamp)
+        files.index,
+        log,
+        end.offset,
+        min(checkpoint.index_msg_timestamp, end.store_timestamp),
+        start.physical_offset if files.config.message_index_enable else None,
     )
     begins = [start.physical_offset]
     for one in facts:
