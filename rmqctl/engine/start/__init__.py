@@ -2,6 +2,7 @@
 
 Other rooms use:
 
+- :mod:`~rmqctl.engine.start.holdback`
 - :mod:`~rmqctl.engine.start.lastrecord`
 - :mod:`~rmqctl.engine.start.logend`
 - :mod:`~rmqctl.engine.start.model`

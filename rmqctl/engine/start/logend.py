@@ -72,18 +72,21 @@ def end_behind(
     start: int,
     timestamp: int,
     seen: Callable[[Batch], None] = lambda batch: None,
+    *,
+    end: int | None = None,
 ) -> LogEnd:
     """The end of the log behind ``start``, the place of a record or blank: every record is read,
     and its body compared with its CRC.
 
     :param timestamp: store time of the record before, in ms; 0: not known.
     :param seen: told of each batch of records; the last one may hold some from the end on.
+    :param end: nothing is read from there on.
     """
     from rmqctl.engine.dispatch.batches import bad_delay_rows
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.scanner import Scanner
 
-    for entry in Scanner(log, check=True, properties=False).scan(start):
+    for entry in Scanner(log, check=True, properties=False).scan(start, end):
         if isinstance(entry, Batch):
             seen(entry)
             whole = len(entry) if entry.crc_matches.all() else int(entry.crc_matches.argmin())

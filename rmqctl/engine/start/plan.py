@@ -82,13 +82,13 @@ def scan_start(log: CommitLog, checkpoint: Checkpoint, config: MessageStoreConfi
     if config.message_index_enable and config.message_index_safe:
         before = min(before, checkpoint.index_msg_timestamp)
     for number in range(len(log.files.entries) - 1, -1, -1):
-        timestamp = _first_timestamp(log, number)
+        timestamp = first_timestamp(log, number)
         if timestamp is not None and 0 != timestamp <= before:
             return ScanStart(log.files.entries[number].file_from_offset, "checkpoint")
     return ScanStart(log.min_offset, "first-file")
 
 
-def _first_timestamp(log: CommitLog, number: int) -> int | None:
+def first_timestamp(log: CommitLog, number: int) -> int | None:
     """Store time of a file's first record, by its magic code alone; None when it has none."""
     mapped = log.files.file(number)
     mapped.load_entry(0)

@@ -15,7 +15,8 @@ from rmqctl.engine.files.paths import open_for_writing
 
 _FIELDS = Struct(layouts.CHECKPOINT.format)
 _TIMESTAMPS = Struct(">qqq")
-_RECOVERY_MARGIN = 3000
+#: A recovery begins so much (ms) before what the checkpoint says.
+RECOVERY_MARGIN = 3000
 
 
 class Checkpoint(NamedTuple):
@@ -30,12 +31,12 @@ class Checkpoint(NamedTuple):
     @property
     def min_timestamp(self) -> int:
         """Where an unclean recovery may start (``StoreCheckpoint#getMinTimestamp``)."""
-        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _RECOVERY_MARGIN)
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - RECOVERY_MARGIN)
 
-    def held_back(self, *times: int | None) -> Checkpoint:
+    def held_back(self, *times: int | None, least: int = 0) -> Checkpoint:
         """The checkpoint that says of the queues no more than up to the oldest of these store times
-        (ms), by which a recovery begins before it."""
-        known = [time for time in times if time is not None]
+        (ms), by which a recovery begins before it; none of them counts as older than ``least``."""
+        known = [max(time, least) for time in times if time is not None]
         return self._replace(logics_msg_timestamp=min([self.logics_msg_timestamp, *known]))
 
     def until(self, timestamp: int) -> Checkpoint:

@@ -58,6 +58,7 @@ class StoreFlusher:
         self._lock = context.lock
         self._lost: OSError | None = None
         self._hold_back: int | None = None
+        self._least = 0
         self._doubtful: tuple[Path, ...] = ()
         #: What the file says; None: there is none.
         self._written: Checkpoint | None = None
@@ -99,6 +100,10 @@ class StoreFlusher:
         self.checkpoint = plan.checkpoint.until(plan.end.store_timestamp)
         self._is_first = plan.end.offset == 0 and self.checkpoint == Checkpoint()
         self._hold_back = hold_back
+        if hold_back is not None:
+            from rmqctl.engine.start.holdback import least_hold_back
+
+            self._least = least_hold_back(self._log, plan.checkpoint, self._config, hold_back)
         self._doubtful = plan.doubtful
         if self._derived.index is not None:
             # The newest file, unless it is full, is written to: a start after a kill must not trust
@@ -116,7 +121,7 @@ class StoreFlusher:
         if plan.is_clean or trusts_less:
             self._write(self._held_back())
         else:
-            self._write(self.checkpoint.held_back(hold_back))
+            self._write(self.checkpoint.held_back(hold_back, least=self._least))
         if not (self._root / paths.CHECKPOINT).exists():
             self._written = None
 
@@ -145,7 +150,7 @@ class StoreFlusher:
         unsafe = None
         if index is not None:
             unsafe = index.unsafe_since(self.checkpoint.index_msg_timestamp)
-        return self.checkpoint.held_back(self._hold_back, unsafe)
+        return self.checkpoint.held_back(self._hold_back, unsafe, least=self._least)
 
     # --- services ------------------------------------------------------------------------
 
