@@ -249,7 +249,7 @@ class WritableStore(MessageStore):
         self.index.last()  # Refuses a wrong geometry before anything is changed.
         #: What opening had to do.
         self.plan = self.start_plan(progress)
-        recovery.check(self.plan, self.root, log, self.dispatcher, config)
+        recovery.check(self.plan, self.root, log, self.index, self.dispatcher, config)
         form = record_form(self.root, log.find_record(self.plan.newest[0]))
         log.start_writing(self.plan.end)
         index = self.index if config.message_index_enable else None

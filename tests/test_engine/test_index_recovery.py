@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
+from rmqctl.errors import FileLengthContradiction
+from tests.test_safety.support import tree
 
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 14, max_hash_slot_num=10, max_index_num=41
@@ -60,3 +63,41 @@ def test_files_between_which_nothing_is_lost_stay(tmp_path: Path) -> None:
     with MessageStore(root, CONFIG, writable=True):
         pass
     assert {path: path.read_bytes() for path in (root / "index").iterdir()} == before
+
+
+@pytest.mark.parametrize("size", [0, 20, 100, 5000])
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_files_of_a_wrong_length_are_passed_over(tmp_path: Path, number: int, size: int) -> None:
+    """They may be of other sizes: nobody knows which keys they hold."""
+    root = tmp_path / "store"
+    files = killed_store(root)
+    os.truncate(files[number], size)
+    kept = {path: path.read_bytes() for path in files}
+    with MessageStore(root, CONFIG, writable=True) as store:
+        assert store.put_message(MessageExtBrokerInner("T", b"new", 0)).is_ok
+    assert {path: path.read_bytes() for path in (root / "index").iterdir()} == kept
+
+
+@pytest.mark.parametrize("abort", [False, True], ids=["clean", "abort"])
+def test_a_file_of_a_wrong_length_that_becomes_the_newest_is_refused(
+    tmp_path: Path, abort: bool
+) -> None:
+    """Before anything is changed: the log has lost what the files behind it stand for."""
+    root = tmp_path / "store"
+    files = killed_store(root)
+    if not abort:
+        (root / "abort").unlink()
+    os.truncate(files[2], 100)
+    with MessageStore(root, CONFIG) as store:
+        begin = store.index.open(files[3]).header.begin_phy_offset
+        log = store.commit_log.files
+        last = log.entries[log.index_of(begin)]
+    for one in log.entries[log.index_of(begin) + 1 :]:
+        one.path.unlink()
+    with last.path.open("r+b") as file:
+        file.seek(begin - last.file_from_offset)
+        file.write(bytes(last.size - file.tell()))
+    before = tree(root)
+    with pytest.raises(FileLengthContradiction):
+        MessageStore(root, CONFIG, writable=True)
+    assert tree(root) == before

@@ -110,7 +110,7 @@ class IndexServiceWriter(IndexService):
         if last is None:
             return
         previous = None
-        if len(self.paths) > 1:
+        if len(self.paths) > 1 and self.paths[-2] not in self.irregular:
             before = self.open(self.paths[-2])
             previous = before.header
             before.close()

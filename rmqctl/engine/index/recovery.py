@@ -75,8 +75,11 @@ def plan_unclean(
     """
     cuts: list[IndexCut] = []
     end, is_cut, before = None, False, -1
+    # Nobody knows which records a file of a wrong length stands for.
+    is_behind_irregular = False
     for path in index.paths:
         if path in index.irregular:
+            is_behind_irregular = True
             continue
         file = index.open(path)
         try:
@@ -87,14 +90,14 @@ def plan_unclean(
             is_newer = file.header.end_timestamp > safe_timestamp
             if is_newer or path == index.paths[-1]:
                 kept, is_sound = _look_through(file, log_end, file.item_count)
-                if kept and is_newer and start is not None:
+                if kept and is_newer and start is not None and not is_behind_irregular:
                     first = file.item(1).physical_offset
                     if _passes_over_keys(log, before, start, first):
                         kept = 0  # A file between is lost.
                 if kept:
                     end = file.item(kept).physical_offset
             if kept:
-                before = file.item(kept).physical_offset
+                before, is_behind_irregular = file.item(kept).physical_offset, False
             is_cut = kept < file.item_count
             if is_cut or not is_sound:
                 cuts.append(IndexCut(path, kept, file.item_count))

@@ -19,6 +19,7 @@ from pathlib import Path
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import check_end
@@ -35,6 +36,7 @@ def check(
     plan: StartPlan,
     root: Path,
     log: CommitLog,
+    index: IndexService,
     dispatcher: Dispatcher,
     config: MessageStoreConfig,
 ) -> None:
@@ -43,6 +45,7 @@ def check(
     :raises CommitLogMissing: there are units, and no log.
     :raises DamagedStore: as of :func:`~rmqctl.engine.log.end.check_end`.
     :raises QueueHasHole: units stand behind a place without one; a broker would drop them.
+    :raises FileLengthContradiction: the index's newest file would be one of a wrong length.
     :raises BatchQueueBehind: messages of a batch queue are not dispatched yet.
     :raises BatchQueueAhead: a batch queue has units of messages that the log has not.
     """
@@ -51,10 +54,19 @@ def check(
     check_end(plan.end)
     for hole in plan.holes:
         raise QueueHasHole(topic=hole.topic, queue_id=hole.queue_id, queue_offset=hole.queue_offset)
+    _check_index(plan, index)
     if dispatcher.batch_topics:
         from rmqctl.engine.write.batchtail import check_batch_queues
 
         check_batch_queues(root, config, log, dispatcher, (plan.dispatch_from, plan.end.offset))
+
+
+def _check_index(plan: StartPlan, index: IndexService) -> None:
+    """Refuses a newest file of a wrong length, as it is when what goes is gone."""
+    gone = {cut.path for cut in plan.index_cuts if not cut.kept}
+    newest = next((path for path in reversed(index.paths) if path not in gone), None)
+    if newest in index.irregular:
+        index.open(newest).close()
 
 
 class Recovery:

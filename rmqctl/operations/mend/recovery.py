@@ -31,7 +31,7 @@ def planned_row(store: MessageStore, progress: Progress = _silent) -> RecoveryRo
     commit_log_file_size(store.root, store.config, writes=True)
     store.check_log_lengths()
     plan = store.start_plan(progress)
-    recovery.check(plan, store.root, store.commit_log, store.dispatcher, store.config)
+    recovery.check(plan, store.root, store.commit_log, store.index, store.dispatcher, store.config)
     return recovery_row(plan) if plan.is_needed else None
 
 
