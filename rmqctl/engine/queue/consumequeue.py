@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from rmqctl.engine.queue.extension import ConsumeQueueExt
 
 UNIT = Struct(layouts.QUEUE_UNIT.format)
+#: Where a unit's size stands in it, and how many bytes it has.
+SIZE_AT, SIZE_BYTES = next(
+    (field.offset, field.size) for field in layouts.QUEUE_UNIT.fields if field.name == "size"
+)
 UNIT_SIZE = UNIT.size
 #: Files of a queue that stay mapped.
 KEEP = 2

@@ -5,19 +5,14 @@ from __future__ import annotations
 from mmap import mmap
 from typing import TYPE_CHECKING
 
-from formats import layouts
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.queue.consumequeue import UNIT_SIZE, unit_dtype
+from rmqctl.engine.queue.consumequeue import SIZE_AT, SIZE_BYTES, UNIT_SIZE, unit_dtype
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Where a unit's size stands in it, and how many bytes it has.
-_SIZE_AT, _SIZE_BYTES = next(
-    (field.offset, field.size) for field in layouts.QUEUE_UNIT.fields if field.name == "size"
-)
-_NO_SIZE = bytes(_SIZE_BYTES)
+_NO_SIZE = bytes(SIZE_BYTES)
 
 
 def store_units(mapped: MappedFile, position: int, data: bytes) -> None:
@@ -26,10 +21,10 @@ def store_units(mapped: MappedFile, position: int, data: bytes) -> None:
     # First: an interrupt must not leave units that no flush knows of.
     mapped.mark_dirty(position, position + len(data))
     if len(data) == UNIT_SIZE:
-        end, size_at, buffer = position + UNIT_SIZE, position + _SIZE_AT, mapped.buffer
+        end, size_at, buffer = position + UNIT_SIZE, position + SIZE_AT, mapped.buffer
         assert isinstance(buffer, mmap)
-        buffer[position:end] = data[:_SIZE_AT] + _NO_SIZE + data[_SIZE_AT + _SIZE_BYTES :]
-        buffer[size_at : size_at + _SIZE_BYTES] = data[_SIZE_AT : _SIZE_AT + _SIZE_BYTES]
+        buffer[position:end] = data[:SIZE_AT] + _NO_SIZE + data[SIZE_AT + SIZE_BYTES :]
+        buffer[size_at : size_at + SIZE_BYTES] = data[SIZE_AT : SIZE_AT + SIZE_BYTES]
         return
     from rmqctl.kernel import module as compiled
 

@@ -1,0 +1,78 @@
+"""Places in a queue at which a start would cut it: nothing is put behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
+from rmqctl.engine.rehearsal.rehearse import rehearse
+from rmqctl.errors import QueueHasHole
+from tests.test_safety.support import message, small_config, tree
+
+CONFIG = small_config(queue=20 * UNIT_SIZE)
+UNITS = 70
+#: The first of the three files that a start reads has this unit first.
+READ_FROM = 20
+
+
+def make(root: Path) -> tuple[str, int]:
+    """A store with a queue of some files, and one whose only message is the last: a start does not
+    dispatch what is before that; topic and queue id."""
+    one = message(0)
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        for number in range(UNITS):
+            again = message(number)
+            again.topic, again.queue_id = one.topic, one.queue_id
+            assert store.put_message(again, flush=False).is_ok
+        last = message(0)
+        last.topic = "last"
+        assert store.put_message(last).is_ok
+    return one.topic, one.queue_id
+
+
+def change_unit(root: Path, where: tuple[str, int], number: int, what: str) -> None:
+    files = sorted((root / "consumequeue" / where[0] / str(where[1])).iterdir())
+    data = bytearray(files[number // 20].read_bytes())
+    at = number % 20 * UNIT_SIZE
+    physical_offset, size, code = UNIT.unpack_from(data, at)
+    units = {
+        "zeros": (0, 0, 0),
+        "no size": (physical_offset, 0, code),
+        "size of -1": (physical_offset, -1, code),
+        "sign of the size": (physical_offset, size - (1 << 31), code),
+        "sign of the offset": (physical_offset - (1 << 63), size, code),
+        "another place": (physical_offset + 1, size + 256, code),
+    }
+    UNIT.pack_into(data, at, *units[what])
+    files[number // 20].write_bytes(data)
+
+
+@pytest.mark.parametrize("number", [READ_FROM - 1, READ_FROM + 1, 45, UNITS - 2])
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("zeros", "no size", "size of -1", "sign of the size", "sign of the offset"),
+        "another place",
+    ],
+)
+def test_what_a_start_would_cut_off_is_not_put(tmp_path: Path, number: int, what: str) -> None:
+    root = tmp_path / "store"
+    where = make(root)
+    change_unit(root, where, number, what)
+    before = tree(root / "consumequeue")
+    again = message(UNITS)
+    again.topic, again.queue_id = where
+    is_cut = what != "another place" and number >= READ_FROM
+    started = rehearse(root, CONFIG, as_5=False)
+    (queue,) = [one for one in started.queues if (one.topic, one.queue_id) == where]
+    assert queue.max_offset == (number if is_cut else UNITS)
+    with MessageStore(root, CONFIG, writable=True) as store:
+        if is_cut:
+            with pytest.raises(QueueHasHole, match=f"queue offset {number}"):
+                store.put_message(again)
+        else:
+            assert store.put_message(again).is_ok
+    assert (tree(root / "consumequeue") == before) == is_cut
