@@ -13,6 +13,7 @@ from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.errors import FileLengthContradiction
+from rmqctl.operations.mend.missing import add_missing
 from tests.test_safety.support import tree
 
 CONFIG = MessageStoreConfig(
@@ -101,3 +102,19 @@ def test_a_file_of_a_wrong_length_that_becomes_the_newest_is_refused(
     with pytest.raises(FileLengthContradiction):
         MessageStore(root, CONFIG, writable=True)
     assert tree(root) == before
+
+
+@pytest.mark.parametrize("abort", [False, True], ids=["clean", "abort"])
+@pytest.mark.parametrize("what", ["all", "index"])
+def test_behind_a_file_of_zeros_nothing_is_indexed_twice(
+    tmp_path: Path, abort: bool, what: str
+) -> None:
+    """A crash leaves such a file where it had just been made, and nothing of it was on disk."""
+    root = tmp_path / "store"
+    files = killed_store(root)
+    if not abort:
+        (root / "abort").unlink()
+    before = [path.read_bytes() for path in files]
+    files[-1].write_bytes(bytes(len(before[-1])))
+    add_missing(root, CONFIG, what)
+    assert [path.read_bytes() for path in sorted((root / "index").iterdir())] == before

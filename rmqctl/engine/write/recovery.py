@@ -106,6 +106,11 @@ class Recovery:
                 from rmqctl.engine.index.recovery import apply_cuts
 
                 apply_cuts(self._index, plan.index_cuts, self._store_timestamp_at)
+            newest = self._index.last()
+            if newest is not None and not newest.item_count:
+                # A crash leaves zeros of one that was just made: nothing says then how far the one
+                # before it goes, and what that has would be indexed again.
+                self._index.recover(self._store_timestamp_at)
             for cut in plan.queue_cuts:
                 if not cut.is_astray:
                     context.queues.clear_from(cut.topic, cut.queue_id, cut.end)
