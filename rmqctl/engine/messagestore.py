@@ -251,7 +251,7 @@ class WritableStore(MessageStore):
         self.plan = self.start_plan(progress)
         recovery.check(self.plan, self.root, log, self.index, self.dispatcher, config)
         form = record_form(self.root, log.find_record(self.plan.newest[0]))
-        log.start_writing(self.plan.end)
+        log.start_writing(self.plan.end, is_unread=self.plan.is_clean)
         index = self.index if config.message_index_enable else None
         derived = DerivedWriter(self.dispatcher, self.queues, index)
         tail = CatchUp(log, self.queues, self.index, derived)

@@ -68,6 +68,10 @@ class StretchReader(Protocol[S_co]):
 class CommitLog:
     """The log below ``directory``; ``file_size`` is the size of a new file."""
 
+    #: Of one that is written to: whether nobody has read what stands before its end, which is
+    #: looked at before the first append.
+    is_unread = False
+
     def __init__(
         self,
         directory: Path,

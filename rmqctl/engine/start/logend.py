@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Bytes that are walked record by record before the scanner, which starts slower, takes over.
 _FAR = 4 << 20
 #: Damage at which the engine's recovery goes on with the next file that is there.
-_PASSED_OVER = ("commitlog-file-missing", "blank-size-mismatch")
+PASSED_OVER = ("commitlog-file-missing", "blank-size-mismatch")
 
 
 def find_end(log: CommitLog, newest: Iterable[tuple[int, int]]) -> LogEnd:
@@ -99,7 +99,7 @@ def end_behind(
                 return _end_at(log, int(entry.physical_offset[sound]), timestamp)
         elif isinstance(entry, End):
             return LogEnd(entry.physical_offset, timestamp, None)
-        elif isinstance(entry, Damage) and entry.reason not in _PASSED_OVER:
+        elif isinstance(entry, Damage) and entry.reason not in PASSED_OVER:
             return _end_at(log, entry.physical_offset, timestamp)
     raise InternalError(reason="a scan was not closed by its end")
 

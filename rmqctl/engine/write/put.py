@@ -29,6 +29,7 @@ from rmqctl.engine.record.message import (
 )
 from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.start.nearend import check_near_end
 from rmqctl.engine.write.context import WriteContext
 from rmqctl.errors import CannotWrite
 
@@ -377,6 +378,7 @@ class MessagePutter:
         """``topicQueueTable``: the end of the queue, then counted here."""
         known = self.topic_queue_table.get((topic, queue_id))
         if known is None:
+            check_near_end(self.log)
             known = self.queues.next_offset(topic, queue_id)
             self.topic_queue_table[topic, queue_id] = known
         return known

@@ -246,6 +246,8 @@ class _Level:
 
     def _put(self) -> Iterator[UndeliveredRow]:
         self._run.prove_progress_can_be_stored()
+        # Of what is damaged rows tell, and that is no reason to keep the others back.
+        self._store.commit_log.is_unread = False
         try:
             for bulk in self._store.append_stream(self._messages()):
                 self._settle(bulk)

@@ -138,6 +138,8 @@ class TimerDelivery:
             self._under_way.pop()
 
     def _put(self, timer: Timer) -> None:
+        # Of what is damaged rows tell, and that is no reason to keep the others back.
+        self._store.commit_log.is_unread = False
         for bulk in self._store.append_stream(self._messages(timer)):
             stored = len(bulk.stored)
             self._done.update(self._under_way[:stored])

@@ -140,6 +140,8 @@ class _Work:
             while self._under_way:
                 self._finish(self._under_way.popleft(), "DRY_RUN")
         else:
+            # A rollback hands a damaged body to nobody.
+            self._store.commit_log.is_unread = False
             for bulk in self._store.append_stream(self._messages()):
                 self._settle(bulk)
                 yield from self._rows

@@ -1,0 +1,71 @@
+"""What stands before the end of a log that was closed, looked at before the first append.
+
+A broker that starts after a clean stop reads the last three files, and deletes what stands behind
+the first place there that it cannot read (``CommitLog#recoverNormally``): what was put behind such
+a place would go with it. A store is opened without that read, so its last 256 KiB are looked at
+when something is put; what is damaged before that is ``verify``'s to tell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.dispatch.rules import has_bad_delay
+from rmqctl.engine.log.end import BAD_DELAY
+from rmqctl.engine.record.record import Damage, End, Record, body_seen, crc_matches, find_next
+from rmqctl.engine.start.logend import PASSED_OVER
+from rmqctl.errors import DamagedStore
+
+if TYPE_CHECKING:
+    from rmqctl.engine.log.logwriter import CommitLogWriter
+
+#: Bytes before the end that are looked at.
+LOOKED_AT = 256 << 10
+#: ``CommitLog#recoverNormally`` reads so many files.
+_RECOVERED_FILES = 3
+
+
+def check_near_end(log: CommitLogWriter) -> None:
+    """Does nothing a second time, or after a start that has read the log.
+
+    :raises DamagedStore: the next start would delete what is put now.
+    """
+    if not log.is_unread or not log.files.entries:
+        return
+    damage = _last_damage(log, log.write_offset)
+    if damage is not None:
+        raise DamagedStore(
+            reason=f"a damaged place ({damage.reason}) stands where a broker's start reads the "
+            "log: it deletes all that is behind it, and the messages put now with it. Nothing was "
+            "put",
+            physical_offset=damage.physical_offset,
+        )
+    log.is_unread = False
+
+
+def _last_damage(log: CommitLogWriter, end: int) -> Damage | None:
+    """Damage near the end, before it, at which a start ends; None: there is none."""
+    entries = log.files.entries
+    start = max(entries[-_RECOVERED_FILES:][0].file_from_offset, end - LOOKED_AT)
+    number = log.files.index_of(start)
+    if number < 0:
+        return None
+    position = start - entries[number].file_from_offset
+    if position:
+        position = find_next(log.files.file(number), position)
+        if position == entries[number].size:
+            number, position = number + 1, 0
+    while number < len(entries) and log.offset_of(number, max(position, 0)) < end:
+        step = log.step(number, position)
+        entry = step.entry
+        if isinstance(entry, Record):
+            if not crc_matches(body_seen(log.files.file(number), entry), entry):
+                return Damage(entry.physical_offset, 0, "body-crc-mismatch", "", "")
+            if has_bad_delay(entry.topic, entry.properties):
+                return Damage(entry.physical_offset, 0, BAD_DELAY, "", "")
+        elif isinstance(entry, Damage) and entry.reason not in PASSED_OVER:
+            return entry
+        elif isinstance(entry, End):
+            return None
+        number, position = step.number, step.position
+    return None

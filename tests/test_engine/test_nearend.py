@@ -1,0 +1,67 @@
+"""Damage before the end of a log that was closed: nothing is put that a broker's start would take
+away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.rehearsal.rehearse import rehearse
+from rmqctl.errors import DamagedStore
+from tests.test_safety.support import message, small_config, tree
+
+CONFIG = small_config(log=1 << 13)
+FILES = 6
+
+
+def make(root: Path) -> None:
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        number = 0
+        while len(store.commit_log.files.entries) < FILES:
+            assert store.put_message(message(number, body=b"x" * 200), flush=False).is_ok
+            number += 1
+        assert store.put_message(message(number, body=b"x" * 200)).is_ok
+
+
+def damage(root: Path, number: int, what: str) -> None:
+    path = sorted((root / "commitlog").iterdir())[number]
+    data = bytearray(path.read_bytes())
+    if what == "body":
+        data[data.index(b"x" * 50)] ^= 1
+    elif what == "magic":
+        data[4] ^= 1
+    else:
+        data[:100] = bytes(100)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("what", ["body", "magic", "zeros"])
+@pytest.mark.parametrize("number", range(FILES))
+def test_what_a_start_would_delete_is_not_put(tmp_path: Path, number: int, what: str) -> None:
+    root = tmp_path / "store"
+    make(root)
+    with MessageStore(root, CONFIG) as store:
+        end = store.max_offset
+    damage(root, number, what)
+    is_read = number >= FILES - 3
+    started = rehearse(root, CONFIG, as_5=False)
+    assert (started.max_offset < end) == is_read
+    before = tree(root)
+    with MessageStore(root, CONFIG, writable=True) as store:
+        if is_read:
+            for _ in range(2):
+                with pytest.raises(DamagedStore, match="Nothing was put"):
+                    store.put_message(message(0))
+            with pytest.raises(DamagedStore, match="Nothing was put"):
+                list(store.put_stream([message(0), message(1)]))
+            with pytest.raises(DamagedStore, match="Nothing was put"):
+                store.put_messages([message(0), message(0)], batch=True)
+        else:
+            assert store.put_message(message(0)).is_ok
+    if is_read:
+        kept = {name: data for name, data in tree(root).items() if name in before}
+        assert {name for name in kept if kept[name] != before[name]} <= {"checkpoint"}
+    else:
+        assert rehearse(root, CONFIG, as_5=False).max_offset > end
