@@ -10,14 +10,14 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.errors import DamagedStore
-from tests.test_safety.support import message, small_config, tree
+from tests.test_safety.support import Clock, message, small_config, tree
 
 CONFIG = small_config(log=1 << 13)
 FILES = 6
 
 
 def make(root: Path) -> None:
-    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=Clock()) as store:
         number = 0
         while len(store.commit_log.files.entries) < FILES:
             assert store.put_message(message(number, body=b"x" * 200), flush=False).is_ok
@@ -64,4 +64,24 @@ def test_what_a_start_would_delete_is_not_put(tmp_path: Path, number: int, what:
         kept = {name: data for name, data in tree(root).items() if name in before}
         assert {name for name in kept if kept[name] != before[name]} <= {"checkpoint"}
     else:
+        assert rehearse(root, CONFIG, as_5=False).max_offset > end
+
+
+def test_a_file_that_was_copied_behind_the_log_is_no_place_to_begin(tmp_path: Path) -> None:
+    """Its records are old, and a crash's start would begin there: what stands before it would have
+    an end without a blank, at which the next one deletes what was put behind."""
+    root = tmp_path / "store"
+    make(root)
+    files = sorted((root / "commitlog").iterdir())
+    behind = int(files[-1].name) + (1 << 13)
+    with MessageStore(root, CONFIG) as store:
+        end = store.max_offset
+    (root / "commitlog" / f"{behind:020d}").write_bytes(files[0].read_bytes())
+    (root / "abort").touch()
+    with MessageStore(root, CONFIG, writable=True) as store:
+        result = store.put_message(message(0, body=b"y"))
+        assert result.append is not None and result.append.wrote_offset == end
+    for abort in (False, True):
+        if abort:
+            (root / "abort").touch()
         assert rehearse(root, CONFIG, as_5=False).max_offset > end

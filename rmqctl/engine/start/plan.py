@@ -89,12 +89,17 @@ def scan_start(log: CommitLog, checkpoint: Checkpoint, config: MessageStoreConfi
 
 
 def first_timestamp(log: CommitLog, number: int) -> int | None:
-    """Store time of a file's first record, by its magic code alone; None when it has none."""
+    """Store time of a file's first record, by its magic code and place; None when it has none. Of a
+    record of another place the engine takes the time, too: it reads what somebody has copied
+    there, and leaves what stands before it out."""
     mapped = log.files.file(number)
     mapped.load_entry(0)
     head = mapped.read_aside(0, LONGEST_PREFIX)
     first = prefix_at(head, 0, len(head))
-    return first.store_timestamp if first is not None and first.magic_code in TAILS else None
+    if first is None or first.magic_code not in TAILS:
+        return None
+    at_home = first.physical_offset == log.files.entries[number].file_from_offset
+    return first.store_timestamp if at_home else None
 
 
 # --- after a clean stop ----------------------------------------------------------------------
