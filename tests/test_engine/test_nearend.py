@@ -37,9 +37,12 @@ def damage(root: Path, number: int, what: str) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.parametrize("abort", [False, True], ids=["clean", "abort"])
 @pytest.mark.parametrize("what", ["body", "magic", "zeros"])
 @pytest.mark.parametrize("number", range(FILES))
-def test_what_a_start_would_delete_is_not_put(tmp_path: Path, number: int, what: str) -> None:
+def test_what_a_start_would_delete_is_not_put(
+    tmp_path: Path, number: int, what: str, abort: bool
+) -> None:
     root = tmp_path / "store"
     make(root)
     with MessageStore(root, CONFIG) as store:
@@ -48,7 +51,17 @@ def test_what_a_start_would_delete_is_not_put(tmp_path: Path, number: int, what:
     is_read = number >= FILES - 3
     started = rehearse(root, CONFIG, as_5=False)
     assert (started.max_offset < end) == is_read
+    if abort and number >= FILES - 2:
+        return  # A start after a crash reads those files, and is refused.
+    if abort:
+        (root / "abort").touch()
+        assert rehearse(root, CONFIG, as_5=False).max_offset == end
     before = tree(root)
+    if abort and is_read:
+        with pytest.raises(DamagedStore, match="Nothing was put"):
+            MessageStore(root, CONFIG, writable=True)
+        assert tree(root) == before
+        return
     with MessageStore(root, CONFIG, writable=True) as store:
         if is_read:
             for _ in range(2):

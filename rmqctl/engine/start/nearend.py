@@ -1,9 +1,11 @@
-"""What stands before the end of a log that was closed, looked at before the first append.
+"""What stands before the end of a log, looked at before the first append.
 
 A broker that starts after a clean stop reads the last three files, and deletes what stands behind
 the first place there that it cannot read (``CommitLog#recoverNormally``): what was put behind such
 a place would go with it. A store is opened without that read, so its last 256 KiB are looked at
-when something is put; what is damaged before that is ``verify``'s to tell.
+when something is put. After a crash a start reads from the checkpoint on only, and what is open for
+writing then ends with a clean stop: there they are looked at before anything is done. What is
+damaged before that is ``verify``'s to tell.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from rmqctl.engine.start.logend import PASSED_OVER
 from rmqctl.errors import DamagedStore
 
 if TYPE_CHECKING:
+    from rmqctl.engine.log.commitlog import CommitLog
     from rmqctl.engine.log.logwriter import CommitLogWriter
 
 #: Bytes before the end that are looked at.
@@ -26,13 +29,17 @@ _RECOVERED_FILES = 3
 
 
 def check_near_end(log: CommitLogWriter) -> None:
-    """Does nothing a second time, or after a start that has read the log.
+    """:func:`check_before` the next append; does nothing a second time, or where opening the store
+    has done it."""
+    if log.is_unread:
+        check_before(log, log.write_offset)
+        log.is_unread = False
 
-    :raises DamagedStore: the next start would delete what is put now.
-    """
-    if not log.is_unread or not log.files.entries:
-        return
-    damage = _last_damage(log, log.write_offset)
+
+def check_before(log: CommitLog, end: int) -> None:
+    """:raises DamagedStore: a start after a clean stop would delete what stands before ``end``, and
+    what is put there."""
+    damage = _last_damage(log, end) if log.files.entries else None
     if damage is not None:
         raise DamagedStore(
             reason=f"a damaged place ({damage.reason}) stands where a broker's start reads the "
@@ -40,10 +47,9 @@ def check_near_end(log: CommitLogWriter) -> None:
             "put",
             physical_offset=damage.physical_offset,
         )
-    log.is_unread = False
 
 
-def _last_damage(log: CommitLogWriter, end: int) -> Damage | None:
+def _last_damage(log: CommitLog, end: int) -> Damage | None:
     """Damage near the end, before it, at which a start ends; None: there is none."""
     entries = log.files.entries
     start = max(entries[-_RECOVERED_FILES:][0].file_from_offset, end - LOOKED_AT)

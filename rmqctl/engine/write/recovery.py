@@ -27,6 +27,7 @@ from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.start.model import StartPlan
+from rmqctl.engine.start.nearend import check_before
 from rmqctl.engine.write.context import WriteContext
 from rmqctl.engine.write.storeflusher import StoreFlusher
 from rmqctl.errors import CannotWrite, CommitLogMissing, QueueHasHole
@@ -52,6 +53,8 @@ def check(
     if log.files.end_offset == log.min_offset and (plan.queue_cuts or plan.dispatched_to >= 0):
         raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
     check_end(plan.end)
+    if not plan.is_clean:
+        check_before(log, plan.end.offset)
     for hole in plan.holes:
         raise QueueHasHole(topic=hole.topic, queue_id=hole.queue_id, queue_offset=hole.queue_offset)
     _check_index(plan, index)
