@@ -9,7 +9,7 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
 from rmqctl.engine.rehearsal.rehearse import rehearse
-from rmqctl.errors import QueueHasHole
+from rmqctl.errors import DamagedStore, QueueHasHole
 from tests.test_safety.support import message, small_config, tree
 
 CONFIG = small_config(queue=20 * UNIT_SIZE)
@@ -76,3 +76,22 @@ def test_what_a_start_would_cut_off_is_not_put(tmp_path: Path, number: int, what
         else:
             assert store.put_message(again).is_ok
     assert (tree(root / "consumequeue") == before) == is_cut
+
+
+def test_a_last_unit_that_ends_behind_the_log_is_followed_by_none(tmp_path: Path) -> None:
+    """All that is put would count as dispatched, and be in no queue."""
+    root = tmp_path / "store"
+    where = make(root)
+    path = max((root / "consumequeue" / where[0] / str(where[1])).iterdir())
+    data = bytearray(path.read_bytes())
+    at = (UNITS - 1) % 20 * UNIT_SIZE
+    physical_offset, size, code = UNIT.unpack_from(data, at)
+    UNIT.pack_into(data, at, physical_offset, size | 1 << 29, code)
+    path.write_bytes(data)
+    again = message(UNITS)
+    again.topic, again.queue_id = where
+    with (
+        MessageStore(root, CONFIG, writable=True) as store,
+        pytest.raises(DamagedStore, match="Nothing was put"),
+    ):
+        store.put_message(again)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from formats.constants import LONG_MAX
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import (
     CONSUME_QUEUE,
@@ -27,7 +28,7 @@ from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.recovery import has_hole, written_units
 from rmqctl.engine.settings.filesizes import consume_queue_file_size
 from rmqctl.engine.state.laterversions import is_of_5, queues_in_rocksdb
-from rmqctl.errors import QueueHasHole
+from rmqctl.errors import DamagedStore, QueueHasHole
 
 if TYPE_CHECKING:
     from rmqctl.engine.queue.ends import QueueEnd
@@ -100,10 +101,12 @@ class ConsumeQueueTable(ABC):
         units that are there."""
         return ConsumeQueue(where.path, where.topic, where.queue_id, self.file_size)
 
-    def next_offset(self, topic: str, queue_id: int) -> int:
+    def next_offset(self, topic: str, queue_id: int, log_end: int = LONG_MAX) -> int:
         """The queue offset of the next unit, 0 in a queue that is not there.
 
         :raises QueueHasHole: a start would cut the queue before that.
+        :raises DamagedStore: by its last unit the queue has all up to behind the log's end: nobody
+            would give it a unit for what is put (``ConsumeQueue#putMessagePositionInfo``).
         """
         queue = self.find(topic, queue_id)
         if queue is None:
@@ -111,6 +114,13 @@ class ConsumeQueueTable(ABC):
         if has_hole(queue):
             end = written_units(queue).end
             raise QueueHasHole(topic=topic, queue_id=queue_id, queue_offset=end)
+        if queue.max_physical_offset > log_end:
+            raise DamagedStore(
+                reason=f"the last unit of queue {queue_id} of topic {topic!r} says of its record "
+                "that it ends behind the log, and a message put now would get no unit. Nothing was "
+                "put: `rmqctl rebuild queues --topic TOPIC --in-place` makes the queue anew",
+                physical_offset=queue.max_physical_offset,
+            )
         return queue.max_offset
 
     @abstractmethod

@@ -379,7 +379,7 @@ class MessagePutter:
         known = self.topic_queue_table.get((topic, queue_id))
         if known is None:
             check_near_end(self.log)
-            known = self.queues.next_offset(topic, queue_id)
+            known = self.queues.next_offset(topic, queue_id, self.log.write_offset)
             self.topic_queue_table[topic, queue_id] = known
         return known
 
