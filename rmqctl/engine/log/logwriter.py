@@ -144,6 +144,7 @@ class CommitLogWriter(CommitLog):
 
         As in ``DefaultAppendMessageCallback#doAppend``: when ``size + 8`` exceeds what is left, a
         blank fills the file and the next one is made.
+
         :raises OSError: the disk is full; :raises CannotWrite: no new file can be made. The log
             is as it was, or ends with a blank, both valid.
         """
@@ -253,6 +254,7 @@ class CommitLogWriter(CommitLog):
     def commit(self, least_pages: int = 0) -> bool:
         """Writes what a buffer holds to its file, one file at most (``MappedFileQueue#commit``);
         whether there was something. A full file gives its buffer back.
+
         :raises OSError: the disk failed; the bytes stay in the buffer.
         """
         with self._commit_lock:
@@ -307,6 +309,7 @@ class CommitLogWriter(CommitLog):
     def flush(self, least_pages: int = 0) -> bool:
         """Forces one file to disk, that of :attr:`flushed_where` (``MappedFileQueue#flush``);
         whether there was something. At a file's boundary it takes two.
+
         :raises OSError: the disk failed, now or before. The system tells of pages that it could not
             write only once, and may have dropped them: no later flush can make up for it.
         """
