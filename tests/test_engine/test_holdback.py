@@ -10,18 +10,10 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.state.checkpoint import read_checkpoint
-from tests.test_safety.support import Clock, message, small_config
+from tests.test_safety.support import fill_files, small_config
 
 CONFIG = small_config(log=1 << 12, queue=2000, items=1000)
 FILES = 12
-
-
-def make(root: Path) -> None:
-    with MessageStore(root, CONFIG, writable=True, create=True, clock=Clock()) as store:
-        number = 0
-        while len(store.commit_log.files.entries) < FILES:
-            assert store.put_message(message(number, body=b"x" * 200), flush=False).is_ok
-            number += 1
 
 
 def damage(root: Path, number: int) -> None:
@@ -46,7 +38,7 @@ def test_a_kill_brings_no_start_to_damage_that_it_had_passed(
 ) -> None:
     """A broker would delete all of the log behind it."""
     root = tmp_path / "store"
-    make(root)
+    fill_files(root, CONFIG, FILES)
     for number in damaged:
         damage(root, number)
     shutil.rmtree(root / "consumequeue")
@@ -63,7 +55,7 @@ def test_a_kill_brings_no_start_to_damage_that_it_had_passed(
 
 def test_without_damage_all_is_read_again(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    make(root)
+    fill_files(root, CONFIG, FILES)
     shutil.rmtree(root / "consumequeue")
     MessageStore(root, CONFIG, writable=True, catches_up=False).abandon()
     checkpoint = read_checkpoint(root / "checkpoint")

@@ -3,6 +3,7 @@ away."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,19 +11,11 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.errors import DamagedStore
-from tests.test_safety.support import Clock, message, small_config, tree
+from rmqctl.operations.change.put import check_place
+from tests.test_safety.support import fill_files, message, small_config, tree
 
 CONFIG = small_config(log=1 << 13)
 FILES = 6
-
-
-def make(root: Path) -> None:
-    with MessageStore(root, CONFIG, writable=True, create=True, clock=Clock()) as store:
-        number = 0
-        while len(store.commit_log.files.entries) < FILES:
-            assert store.put_message(message(number, body=b"x" * 200), flush=False).is_ok
-            number += 1
-        assert store.put_message(message(number, body=b"x" * 200)).is_ok
 
 
 def damage(root: Path, number: int, what: str) -> None:
@@ -44,7 +37,7 @@ def test_what_a_start_would_delete_is_not_put(
     tmp_path: Path, number: int, what: str, abort: bool
 ) -> None:
     root = tmp_path / "store"
-    make(root)
+    fill_files(root, CONFIG, FILES, more=1)
     with MessageStore(root, CONFIG) as store:
         end = store.max_offset
     damage(root, number, what)
@@ -56,6 +49,9 @@ def test_what_a_start_would_delete_is_not_put(
     if abort:
         (root / "abort").touch()
         assert rehearse(root, CONFIG, as_5=False).max_offset == end
+    refused = pytest.raises(DamagedStore) if is_read else nullcontext()
+    with MessageStore(root, CONFIG) as store, refused:
+        check_place(store)  # What `put --dry-run` asks.
     before = tree(root)
     if abort and is_read:
         with pytest.raises(DamagedStore, match="Nothing was put"):
@@ -84,7 +80,7 @@ def test_a_file_that_was_copied_behind_the_log_is_no_place_to_begin(tmp_path: Pa
     """Its records are old, and a crash's start would begin there: what stands before it would have
     an end without a blank, at which the next one deletes what was put behind."""
     root = tmp_path / "store"
-    make(root)
+    fill_files(root, CONFIG, FILES, more=1)
     files = sorted((root / "commitlog").iterdir())
     behind = int(files[-1].name) + (1 << 13)
     with MessageStore(root, CONFIG) as store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
@@ -71,6 +72,17 @@ class Clock:
     def __call__(self) -> int:
         self.now += 1500
         return self.now
+
+
+def fill_files(root: Path, config: MessageStoreConfig, files: int, more: int = 0) -> None:
+    """Makes a store whose log rolls until it has so many files, and then has so many messages
+    more; their bodies are 200 times ``x``."""
+    with MessageStore(root, config, writable=True, create=True, clock=Clock()) as store:
+        number, behind = 0, 0
+        while behind < more or len(store.commit_log.files.entries) < files:
+            behind += len(store.commit_log.files.entries) == files
+            assert store.put_message(message(number, body=b"x" * 200), flush=False).is_ok
+            number += 1
 
 
 def tree(root: Path) -> dict[str, bytes]:

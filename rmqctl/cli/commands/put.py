@@ -258,6 +258,7 @@ def _check(
 
     with settings.open() as store, settings.writer("append_result", bulk=True) as writer:
         settings.planned_recovery(store, writer)
+        put.check_place(store)
         if source is None:
             message = messagefields.message_from_fields(fields)
             row = put.check_one(store, _timed(store, message, when))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.start.nearend import check_before
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -18,6 +19,14 @@ def put_one(
 ) -> AppendResultRow:
     """Puts one message; the row says what became of it."""
     return append_result_row(_named(store.put_message(message, flush=flush), message))
+
+
+def check_place(store: MessageStore) -> None:
+    """Whether something can be put to a store that is open for reading.
+
+    :raises DamagedStore: not behind what stands before the log's end.
+    """
+    check_before(store.commit_log, store.max_offset)
 
 
 def check_one(store: MessageStore, message: MessageExtBrokerInner) -> AppendResultRow:
