@@ -7,7 +7,7 @@ asks.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +32,7 @@ from rmqctl.engine.state.laterversions import batch_topics, compacted_topics, re
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
-    from rmqctl.engine.index.keyrows import KeyRows, RowMaker
+    from rmqctl.engine.index.lookup import KeyRows
     from rmqctl.engine.log.progress import Progress
     from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
     from rmqctl.engine.queue.compactedqueue import CompactedQueue
@@ -88,8 +88,6 @@ class Store:
         self.root = Path(root)
         self.config = config or MessageStoreConfig()
         self._files_closed = False
-        #: Imported by the first query: to do so again in each one takes longer than its lookup.
-        self._rows_of_key: Callable[..., KeyRows | None] | None = None
         self._end: LogEnd | None = None
         self._end_lock = threading.RLock()
         self._seen: _QueuesSeen | None = None
@@ -346,15 +344,12 @@ class Store:
             )
             yield KeyMatch(hit, record, matches)
 
-    def key_rows(self, maker: RowMaker, topic: str, key: str, most: int) -> KeyRows | None:
-        """The messages that :meth:`query_message` finds, as rows, where the kernel makes all of
-        them (:func:`~rmqctl.engine.index.keyrows.rows_of_key`)."""
+    def key_rows(self, rows: object, topic: str, key: str, most: int) -> KeyRows | None:
+        """The newest ``most`` messages that :meth:`query_message` finds, made by the kernel's
+        ``rows``; None where it does not make all of them."""
         self._check_open()
-        if self._rows_of_key is None:
-            from rmqctl.engine.index.keyrows import rows_of_key
-
-            self._rows_of_key = rows_of_key
-        return self._rows_of_key(self.index, self.commit_log, maker, topic, key, most)
+        # An item knows whole seconds.
+        return self.index.rows_of_key(rows, self.commit_log.files.find, topic, key, -999, most)
 
     def check_message(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
         """The message as a put would store it, or the result with which it would be refused for

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "RMQCTL_KERNEL"
 #: How Python and the kernel talk; the kernel's own is in src/python.rs.
-_INTERFACE = 15
+_INTERFACE = 16
 
 
 class Kernel(NamedTuple):

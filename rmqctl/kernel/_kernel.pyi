@@ -1,7 +1,7 @@
 """The compiled module (src/python.rs)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 INTERFACE: Final[int]
 VERSIONS: Final[tuple[tuple[int, int, int, int, int], ...]]
@@ -93,6 +93,7 @@ class Lines:
         queue_id: int | None = None,
         since: int | None = None,
         until: int | None = None,
+        threads: int = 1,
     ) -> None: ...
     def log(
         self,
@@ -238,15 +239,6 @@ class IndexReader:
 
 class Rows:
     def __init__(self, cells: Sequence[tuple[str, object]]) -> None: ...
-    def of_key(
-        self,
-        buffer: object,
-        position: int,
-        readable: int,
-        file_from_offset: int,
-        topic: str,
-        key: str,
-    ) -> dict[str, Any] | Literal[False] | None: ...
 
 def pull_records(
     type: type,
@@ -267,9 +259,16 @@ def pull_stored(
     codes: list[int] | None,
     outgoing: tuple[int, int],
 ) -> tuple[bytes, int, int] | None: ...
-def few_offsets(
-    readers: Sequence[object], topic: str, key: str, begin: int, is_growing: bool
-) -> list[int] | None: ...
+def rows_of_key(
+    rows: Rows,
+    readers: Sequence[object],
+    find: Callable[[int], object],
+    topic: str,
+    key: str,
+    begin: int,
+    is_growing: bool,
+    most: int,
+) -> tuple[list[dict[str, Any]], int] | None: ...
 def index_key_hash(topic: str, key: str) -> int: ...
 def record_at(
     type: type, buffer: object, position: int, readable: int, file_from_offset: int

@@ -26,6 +26,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT, ConsumeQueue
 from rmqctl.engine.read.getmessage import GetMessageResult, get_message
 from rmqctl.engine.read.lines import Lines
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import PREFIXES, Record
 from rmqctl.engine.scan.choice import Choice
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -303,6 +304,38 @@ def test_most_pulled_messages_are_lines(golden: Golden, monkeypatch: pytest.Monk
         lines = sum(row.messages for row in rows if isinstance(row, Lines))
         # An answer from two files of the log is not made of lines, and its log files are small.
         assert 2 * lines > rows[-1]["messages"] > 10
+
+
+@pytest.mark.parametrize("tag", ["*", "odd"])
+def test_threads_change_nothing(tag: str, tmp_path: Path) -> None:
+    """Of many messages each thread makes the lines of some: also where one is not plain, and where
+    bodies are not what was stored."""
+    messages = [
+        MessageExtBrokerInner("t", b"body %d" % n, 0, properties={"TAGS": ["even", "odd"][n % 2]})
+        for n in range(4000)
+    ]
+    with MessageStore(tmp_path, writable=True, create=True) as store:
+        assert sum(len(bulk) for bulk in store.put_stream(messages)) == len(messages)
+    log = tmp_path / "commitlog" / "00000000000000000000"
+    with log.open("r+b") as file:
+        head = file.read(1 << 20)
+        for wrong, right in [(b"Body 701", b"body 701"), (b"TAG\xff\1odd", b"TAGS\1odd")]:
+            file.seek(head.index(right, head.index(b"body 690")))
+            file.write(wrong)
+        file.seek(head.index(b"body 2501"))
+        file.write(b"B")
+    said = []
+    with MessageStore(tmp_path) as store, engine("compiled"):
+        for threads in (1, 2, 5):
+            asked: dict[str, Any] = {"form": "ndjson", "body": "utf8", "threads": threads}
+            pulled = pull.pull_lines(store, "t", 0, 0, tag=tag, max_messages=3900, **asked)
+            walked = commit_log_lines(store, EVERYTHING, **asked)
+            said.append([printed("ndjson", rows, "message") for rows in (pulled, walked)])
+        pulled = pull.pull(store, "t", 0, 0, tag=tag, max_messages=3900, body="utf8")
+        plain = printed("ndjson", pulled, "message")
+    assert said[0] == said[1] == said[2]
+    assert said[0][0] == plain and said[0][1][1]["messages"] == len(messages)
+    assert b"body-crc-mismatch" in plain[0]
 
 
 @settings(logs.quick, max_examples=times(100))

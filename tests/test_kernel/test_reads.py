@@ -162,9 +162,10 @@ def test_many_items_of_a_key(count: int, compiled: ModuleType, tmp_path: Path) -
         found = service.query(key_hash, 0, LATE)
         assert [hit.index_no for hit in found] == newest_first
     assert service.compiled is compiled
-    offsets = service.few_offsets("topic", "key", 0)
-    assert offsets == ([100 * n for n in newest_first] if count <= 64 else None)
-    assert service.few_offsets("topic", "key", 3000) == []
+    rows, asked = compiled.Rows([]), list[int]()
+    assert service.rows_of_key(rows, asked.append, "topic", "key", 0, 9) is None
+    assert asked == ([100 * (count - 1)] if count <= 64 else [])
+    assert service.rows_of_key(rows, asked.append, "topic", "key", 3000, 9) == ([], 0)
     service.close()
 
 
@@ -175,7 +176,11 @@ def test_what_is_no_utf8_is_asked_for(golden: Golden, compiled: ModuleType) -> N
             (summary,) = query(store, topic, key)
             assert summary["type"] == "summary"
         assert store.index.compiled is compiled
-        assert store.index.few_offsets("\udcff", "key", 0) is None
+        rows = compiled.Rows([])
+        assert (
+            store.index.rows_of_key(rows, store.commit_log.files.find, "\udcff", "key", 0, 9)
+            is None
+        )
 
 
 @pytest.fixture

@@ -14,9 +14,11 @@ from rmqctl.cli.options import (
     body_option,
     common,
     decompress_options,
+    jobs_option,
     limit_option,
     offset_range,
     queue_id_option,
+    threads_of,
     time_range,
     topic_option,
 )
@@ -68,6 +70,7 @@ def command() -> None:
 @decompress_options
 @body_option
 @follow_options("start")
+@jobs_option
 @common
 def commitlog(
     settings: Settings,
@@ -76,6 +79,7 @@ def commitlog(
     body: str,
     decompress_limit: int | None,
     follow: Follow | None,
+    jobs: int | None,
     **selection: Any,
 ) -> int:
     """Walk over the log: every message, blank and damage.
@@ -110,7 +114,8 @@ def commitlog(
             if writer.form and message_filter is None:
                 from rmqctl.operations.look.walk import commit_log_lines
 
-                lines = commit_log_lines(store, what, form=writer.form, **shown)
+                form, threads = writer.form, threads_of(jobs)
+                lines = commit_log_lines(store, what, form=form, threads=threads, **shown)
                 return exit_code(writer.rows(lines))
             return exit_code(writer.rows(walk_commit_log(store, what, **shown)))
 

@@ -7,8 +7,8 @@ Other rooms use:
 - :mod:`~rmqctl.engine.index.indexfile`
 - :mod:`~rmqctl.engine.index.indexservice`
 - :mod:`~rmqctl.engine.index.indexwriter`
-- :mod:`~rmqctl.engine.index.keyrows`
 - :mod:`~rmqctl.engine.index.links`
+- :mod:`~rmqctl.engine.index.lookup`
 - :mod:`~rmqctl.engine.index.mending`
 - :mod:`~rmqctl.engine.index.newslots`
 - :mod:`~rmqctl.engine.index.recovery`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -17,7 +17,7 @@ from rmqctl.engine.index.indexfile import IndexFile
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from rmqctl.engine.index.lookup import IndexReader, Lookup
+    from rmqctl.engine.index.lookup import IndexReader, KeyRows, Lookup
 
 #: Lookups after which the kernel is worth its loading.
 _MANY_QUERIES = 32
@@ -125,10 +125,22 @@ class IndexService:
             if first < begin:
                 return
 
-    def few_offsets(self, topic: str, key: str, begin: int) -> list[int] | None:
-        """Physical offsets of a key's items from a time (ms) on, newest first. None where they are
-        more than a few, or the kernel is not there, or has no such text, which is what an argument
-        has of other bytes than UTF-8: :meth:`query` gives them."""
+    def rows_of_key(
+        self,
+        rows: object,
+        find: Callable[[int], MappedFile | None],
+        topic: str,
+        key: str,
+        begin: int,
+        most: int,
+    ) -> KeyRows | None:
+        """The newest ``most`` messages of a key from a time (ms) on, made by the kernel's ``rows``
+        of what stands in the log, where ``find`` gives the file of an offset.
+
+        None where it does not make all of them: there is no record somewhere, or it is not plain,
+        or there are more than a few, or the kernel is not there, or has no such text, which is what
+        an argument has of other bytes than UTF-8: :meth:`query` gives them.
+        """
         if self.compiled is None:
             return None
         if self._readers_of != len(self.paths):
@@ -137,8 +149,8 @@ class IndexService:
         if self._readers is None:
             return None
         try:
-            found: list[int] | None = self.compiled.few_offsets(
-                self._readers, topic, key, begin, self.is_growing
+            found: KeyRows | None = self.compiled.rows_of_key(
+                rows, self._readers, find, topic, key, begin, self.is_growing, most
             )
         except (OSError, EOFError, UnicodeEncodeError):
             return None  # A search item by item comes upon it too, and says of which file.

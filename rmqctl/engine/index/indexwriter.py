@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rmqctl.engine.dispatch.batches import KeyBatch
+    from rmqctl.engine.index.lookup import KeyRows
 
 
 class IndexFilesTooSmall(UsageError):
@@ -265,9 +266,17 @@ class IndexServiceWriter(IndexService):
         self.settle()
         return super().query(key_hash, begin, end)
 
-    def few_offsets(self, topic: str, key: str, begin: int) -> list[int] | None:
+    def rows_of_key(
+        self,
+        rows: object,
+        find: Callable[[int], MappedFile | None],
+        topic: str,
+        key: str,
+        begin: int,
+        most: int,
+    ) -> KeyRows | None:
         self.settle()
-        return super().few_offsets(topic, key, begin)
+        return super().rows_of_key(rows, find, topic, key, begin, most)
 
     def flush(self) -> None:
         if self.newest is not None:

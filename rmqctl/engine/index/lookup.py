@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from formats.constants import INT_MAX, LONG_MAX, LONG_MIN
 from formats.geometry import Geometry
@@ -38,6 +38,10 @@ class IndexReader(Protocol):
     def select(
         self, wanted: WantedItems, reached: ReachedItem | None, most: int
     ) -> tuple[ReachedItem, list[Hit]]: ...
+
+
+#: Rows of a key, in log order, and how many items of its hash have records of other keys.
+KeyRows = tuple[list[Any], int]
 
 
 class Found(NamedTuple):

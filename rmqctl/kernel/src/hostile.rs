@@ -8,6 +8,7 @@ use crate::columns::{Ints, ROW_BYTES};
 use crate::items::{self, Places};
 use crate::keychain::{self, Geometry};
 use crate::layouts::{INDEX_HEADER_BYTES, INDEX_ITEM_BYTES, INDEX_SLOT_BYTES, QUEUE_UNIT_BYTES};
+use crate::linemakers::LineMakers;
 use crate::links::link_items;
 use crate::mapped::Room;
 use crate::newunits;
@@ -50,7 +51,7 @@ pub fn read_all(given: &[u8]) {
         }
     }
     assert!(std::str::from_utf8(&out).is_ok());
-    pull_all(data, &places, &mut lines, choice);
+    pull_all(data, &places, &lines, choice);
     Slots::new(1 + number(7)).wrong_links(data, 1);
     look_up(data, choice);
     append(data, choice);
@@ -120,7 +121,8 @@ fn look_up(data: &[u8], choice: &[u8; 8]) {
         end: i64::MAX,
         is_growing: choice[3] & 1 != 0,
     };
-    let Ok(mut reached) = keychain::start(data, geometry, wanted) else { return };
+    let Ok(header) = keychain::Header::read(data) else { return };
+    let Ok(mut reached) = keychain::start(data, geometry, wanted, header) else { return };
     for _ in 0..=geometry.items {
         let before = reached.index_no;
         let Ok(hits) = keychain::select(data, geometry, wanted, &mut reached, (1, 1)) else {
@@ -275,7 +277,7 @@ fn pass_plain(data: &[u8], position: usize, threads: usize, parts: usize, asked:
 }
 
 /// Pulls of a queue that is the data itself, and of one that has a unit of each record.
-fn pull_all(data: &[u8], places: &[(usize, usize)], lines: &mut Lines, choice: &[u8; 8]) {
+fn pull_all(data: &[u8], places: &[(usize, usize)], lines: &Lines, choice: &[u8; 8]) {
     let sound: Vec<u8> = places
         .iter()
         .flat_map(|&(place, size)| {
@@ -298,7 +300,13 @@ fn pull_all(data: &[u8], places: &[(usize, usize)], lines: &mut Lines, choice: &
         let units = Units { stored, first, file_end: first + 10, queue_end: end };
         let part =
             Part { data, places: usize::from(choice[7])..data.len(), file_from_offset: FILE };
-        let pulled = pull(lines, Vec::new(), units, &part, limits, tags, (20, 1 << 12));
+        let [pulled, other] = [1, 3].map(|threads| {
+            let mut makers = LineMakers::new(lines, threads, 2);
+            let pulled = pull(&mut makers, units, &part, limits, tags, (20, 1 << 12));
+            (pulled, makers.pieces().collect::<Vec<_>>().concat(), makers.mismatches())
+        });
+        assert_eq!(pulled, other);
+        let pulled = pulled.0;
         if let Some((records, next)) = records(units, &part, limits) {
             assert!(next >= first && records.len() <= limits.messages);
         }

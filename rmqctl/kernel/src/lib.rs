@@ -27,6 +27,7 @@ mod arrowhosts;
 mod arrowmaps;
 mod arrowrows;
 mod arrowshapes;
+mod linemakers;
 mod links;
 mod mapped;
 mod memory;

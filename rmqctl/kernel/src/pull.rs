@@ -8,8 +8,9 @@ use crate::layouts::{
     PREFIXES, PROPERTY_TAGS, QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE,
     QUEUE_UNIT_TAGS_CODE, VERSIONS,
 };
+use crate::linemakers::LineMakers;
 use crate::record::{self, Found, Record, i32_at, i64_at};
-use crate::rows::{Lines, value_of};
+use crate::rows::value_of;
 
 /// What one answer holds at most (`TransferLimits`), and where the log ends.
 #[derive(Debug, Clone, Copy)]
@@ -69,44 +70,52 @@ pub struct Part<'a> {
 
 /// Bytes of one record that are fetched ahead.
 const MOST_TOUCHED: usize = 1 << 12;
+/// Bytes of a record's two ends that are looked at before its line is made.
+const HEAD: usize = 128;
+const TAIL: usize = 192;
 
-/// How far pulls have come: lines, how many, and the queue offset of the next answer.
-#[derive(Debug, Default)]
+/// How far pulls have come: how many messages have lines, and the queue offset of the next answer.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Pulled {
-    pub out: Vec<u8>,
     pub count: usize,
     pub next: i64,
 }
 
-/// Pulls `most` messages at most, until there are lines of `room` bytes, which are added to `out`.
+/// Pulls `most` messages at most, until their lines have about `room` bytes.
 pub fn pull(
-    lines: &mut Lines,
-    out: Vec<u8>,
+    makers: &mut LineMakers,
     units: Units<'_>,
     part: &Part<'_>,
     limits: Limits,
     tags: Option<&Tags>,
     (most, room): (usize, usize),
 ) -> Pulled {
-    let mut pulled = Pulled { out, next: units.first, ..Pulled::default() };
-    while pulled.out.len() < room && pulled.count + limits.messages <= most {
-        let (bytes, count, next) = (pulled.out.len(), pulled.count, pulled.next);
-        let mismatches = lines.mismatches;
-        touch(units, part, next, limits.messages);
-        let out = &mut pulled.out;
-        let take = |position, record: &Record| lines.push(out, part.data, position, record);
-        let taken = answer(units, part, limits, tags, &mut pulled.next, take);
-        pulled.count += taken.unwrap_or_default();
-        let goes_on = taken.is_some()
-            && pulled.count < most
-            && next < pulled.next
-            && pulled.next < units.queue_end;
+    let (mut records, mut bytes) = (Vec::new(), 0);
+    let mut answers = vec![Pulled { count: 0, next: units.first }];
+    let mut last = answers[0];
+    while !makers.is_enough(last.count, bytes, room) && last.count + limits.messages <= most {
+        touch(units, part, last.next, limits.messages, (HEAD, TAIL));
+        let mut next = last.next;
+        let take = |position, record: &Record| {
+            records.push((position, *record));
+            bytes += record.total_size;
+            true
+        };
+        let taken = answer(units, part, limits, tags, &mut next, take);
+        let goes_on =
+            taken.is_some() && records.len() < most && last.next < next && next < units.queue_end;
         if !goes_on {
-            pulled.out.truncate(bytes);
-            (pulled.count, pulled.next, lines.mismatches) = (count, next, mismatches);
+            records.truncate(last.count);
             break;
         }
+        last = Pulled { count: records.len(), next };
+        answers.push(last);
     }
+    let made = makers.make(part.data, &records);
+    // An answer with a message that is not plain is not one of these.
+    let pulled = answers.into_iter().rev().find(|answer| answer.count <= made);
+    let pulled = pulled.unwrap_or(Pulled { count: 0, next: units.first });
+    makers.truncate(pulled.count);
     pulled
 }
 
@@ -117,7 +126,7 @@ pub fn records(
     part: &Part<'_>,
     limits: Limits,
 ) -> Option<(Vec<(usize, Record)>, i64)> {
-    touch(units, part, units.first, limits.messages);
+    touch(units, part, units.first, limits.messages, (MOST_TOUCHED, 0));
     let (mut records, mut next) = (Vec::new(), units.first);
     let take = |position, record: &Record| {
         records.push((position, *record));
@@ -156,16 +165,20 @@ pub fn stored(
     Some(found)
 }
 
-/// Has the processor fetch the records of some units, all of them at once: they lie far from each
-/// other, and to wait for one after the other takes longer than to make their lines.
-fn touch(units: Units<'_>, part: &Part<'_>, next: i64, most: usize) {
+/// Has the processor fetch so many bytes of the first and the last ones of the records of some
+/// units, all of them at once: they lie far from each other, and to wait for one after the other
+/// takes longer than to make their lines.
+fn touch(units: Units<'_>, part: &Part<'_>, next: i64, most: usize, (head, tail): (usize, usize)) {
     let first = usize::try_from(next - units.first).unwrap_or(usize::MAX);
     let stored = units.stored.get(first.saturating_mul(QUEUE_UNIT_BYTES)..).unwrap_or_default();
     for unit in stored.chunks_exact(QUEUE_UNIT_BYTES).take(most) {
         let place = i64_at(unit, QUEUE_UNIT_PHYSICAL_OFFSET).checked_sub(part.file_from_offset);
         let Some(start) = place.and_then(|place| usize::try_from(place).ok()) else { continue };
-        let size = (i32_at(unit, QUEUE_UNIT_SIZE).max(0) as usize).min(MOST_TOUCHED);
-        fetch::range(part.data, start, start.saturating_add(size).min(part.places.end));
+        let size = i32_at(unit, QUEUE_UNIT_SIZE).max(0) as usize;
+        let end = start.saturating_add(size).min(part.places.end);
+        let behind = start.saturating_add(size.min(head)).min(end);
+        fetch::range(part.data, start, behind);
+        fetch::range(part.data, end.saturating_sub(tail).max(behind), end);
     }
 }
 

@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::keychain::{self, Geometry, Hit, Pieces, Reached, Wanted};
+use crate::keychain::{self, Geometry, Header, Hit, Pieces, Reached, Wanted};
 use crate::keyhash::{hash_code, index_hash};
+use crate::pyrecords::{OfKey, Rows};
 use crate::python::guarded;
 
 /// Items that one call looks at, which hears no Ctrl-C.
@@ -28,6 +30,8 @@ impl Pieces for File {
 pub struct IndexReader {
     file: File,
     geometry: Geometry,
+    /// What the header said when it was read last.
+    header: Mutex<Option<Header>>,
 }
 
 #[pymethods]
@@ -37,7 +41,7 @@ impl IndexReader {
     #[new]
     fn new(descriptor: i32, slots: u32, items: i32) -> PyResult<Self> {
         let file = File::open(format!("/proc/self/fd/{descriptor}"))?;
-        Ok(IndexReader { file, geometry: Geometry { slots, items } })
+        Ok(IndexReader { file, geometry: Geometry { slots, items }, header: Mutex::new(None) })
     }
 
     /// The items of a key hash that were stored from `begin` to `end` (ms), newest first, `most` of
@@ -72,43 +76,100 @@ impl IndexReader {
             Some((begin_timestamp, index_count, index_no)) => {
                 Reached { begin_timestamp, index_count, index_no }
             }
-            None => keychain::start(file, geometry, wanted)?,
+            None => keychain::start(file, geometry, wanted, Header::read(file)?)?,
         };
         let hits = keychain::select(file, geometry, wanted, &mut reached, (most, STEPS))?;
         Ok((reached, hits))
     }
+
+    /// Begins a search for all items from a time on. Where the slot's newest item is one of those
+    /// that the header counted before, it need not be read again: a file only grows.
+    fn start(&self, wanted: Wanted) -> io::Result<Reached> {
+        let (file, geometry) = (&self.file, self.geometry);
+        let known = *self.known();
+        let is_all = |header: &Header| wanted.begin < header.begin_timestamp;
+        if let Some(header) = known.filter(is_all).filter(|_| !wanted.is_growing) {
+            let reached = keychain::start(file, geometry, wanted, header)?;
+            if reached.index_no != 0 {
+                return Ok(reached);
+            }
+        }
+        let header = Header::read(file)?;
+        *self.known() = Some(header);
+        keychain::start(file, geometry, wanted, header)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Header>> {
+        self.header.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Physical offsets of the items of a key in some files, newest first, that were stored from `begin`
-/// (ms) on; None where a file has more than a few, or takes long. Raises as `IndexReader.select`.
-#[pyfunction]
-pub fn few_offsets(
-    py: Python<'_>,
-    readers: Vec<PyRef<'_, IndexReader>>,
-    topic: &str,
-    key: &str,
+/// Physical offsets of a key's items in some files, newest first, that were stored from `begin`
+/// (ms) on; None where a file has more than a few, or takes long.
+fn few_offsets(
+    readers: &[&IndexReader],
+    (topic, key): (&str, &str),
     begin: i64,
     is_growing: bool,
 ) -> PyResult<Option<Vec<i64>>> {
     let key_hash = index_key_hash(topic, key);
     let wanted = Wanted { key_hash, begin, end: i64::MAX, is_growing };
+    let mut offsets = Vec::new();
+    for reader in readers {
+        let mut reached = reader.start(wanted)?;
+        let few = (FEW, STEPS);
+        let hits = keychain::select(&reader.file, reader.geometry, wanted, &mut reached, few)?;
+        if reached.index_no != 0 {
+            return Ok(None);
+        }
+        offsets.extend(hits.iter().map(|hit| hit.1));
+        if reached.begin_timestamp < begin {
+            break;
+        }
+    }
+    Ok(Some(offsets))
+}
+
+/// The newest `most` messages of a key that were stored from `begin` (ms) on as `rows`, in log
+/// order, and how many items of its hash have records of other topics or keys. `readers` are of the
+/// index files, newest first, and `find` gives the log's file with an offset, a `MappedFile`, or
+/// None. None where a file has more items than a few, a record is not there, or is not plain.
+/// Raises as `IndexReader.select`, and what `find` does.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "an index's, a log's and a key's")]
+pub fn rows_of_key<'py>(
+    py: Python<'py>,
+    rows: PyRef<'_, Rows>,
+    readers: Vec<PyRef<'_, IndexReader>>,
+    find: &Bound<'py, PyAny>,
+    topic: &str,
+    key: &str,
+    begin: i64,
+    is_growing: bool,
+    most: usize,
+) -> PyResult<Option<(Bound<'py, PyList>, usize)>> {
     let readers: Vec<&IndexReader> = readers.iter().map(|reader| &**reader).collect();
-    py.detach(|| {
-        guarded(|| {
-            let mut offsets = Vec::new();
-            for reader in readers {
-                let (reached, hits) = reader.search(wanted, None, FEW)?;
-                if reached.index_no != 0 {
-                    return Ok(None);
-                }
-                offsets.extend(hits.iter().map(|hit| hit.1));
-                if reached.begin_timestamp < begin {
-                    break;
-                }
-            }
-            Ok(Some(offsets))
-        })
-    })
+    let offsets =
+        py.detach(|| guarded(|| few_offsets(&readers, (topic, key), begin, is_growing)))?;
+    let Some(offsets) = offsets else { return Ok(None) };
+    let (mut found, mut collisions) = (Vec::new(), 0);
+    for offset in offsets {
+        if found.len() == most {
+            break;
+        }
+        let mapped = find.call1((offset,))?;
+        if mapped.is_none() {
+            return Ok(None);
+        }
+        match rows.of_key(py, &mapped, offset, topic, key)? {
+            None => return Ok(None),
+            Some(OfKey::Other) => collisions += 1,
+            Some(OfKey::Row(row)) => found.push((offset, row)),
+        }
+    }
+    found.sort_by_key(|(offset, _)| *offset);
+    let found = PyList::new(py, found.into_iter().map(|(_, row)| row))?;
+    Ok(Some((found, collisions)))
 }
 
 /// `index_key_hash` of `formats/text.py`.

@@ -5,6 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::linemakers::{LineMakers, SHARE};
 use crate::pull::{Limits, Part, Pulled, Tags, Units, pull};
 use crate::python::{bytes_of, guarded};
 use crate::record::{self, Found};
@@ -18,20 +19,18 @@ type Made<'py> = (Bound<'py, PyBytes>, usize, usize);
 /// Lines of records, of one form.
 #[pyclass(name = "Lines")]
 pub struct PyLines {
-    lines: Lines,
+    makers: LineMakers,
     choice: Choice,
-    /// The room of the last lines, which the next ones are made in: fresh memory costs more than
-    /// what is stored into it.
-    room: Vec<u8>,
 }
 
 #[pymethods]
 impl PyLines {
     /// Lines of the `form` `ndjson` or `csv`, as they are printed, or `ndjson-file` or `csv-file`,
-    /// as they are exported, with bodies in the `body` spelling `base64`, `hex` or `utf8`.
+    /// as they are exported, with bodies in the `body` spelling `base64`, `hex` or `utf8`; many at
+    /// once are made by so many `threads`.
     #[new]
     #[pyo3(signature = (form, cells, body, *, decompresses = false, checks = false, topic = None,
-                        queue_id = None, since = None, until = None))]
+                        queue_id = None, since = None, until = None, threads = 1))]
     #[expect(clippy::too_many_arguments, reason = "they have names")]
     fn new(
         form: &str,
@@ -43,6 +42,7 @@ impl PyLines {
         queue_id: Option<i64>,
         since: Option<i64>,
         until: Option<i64>,
+        threads: usize,
     ) -> PyResult<Self> {
         let cells = cells.into_iter().map(cell_of).collect::<PyResult<Vec<_>>>()?;
         let form = match form {
@@ -59,7 +59,8 @@ impl PyLines {
             _ => return Err(PyValueError::new_err(format!("no spelling {body:?}"))),
         };
         let lines = Lines::new(cells, form, spelling, decompresses, checks);
-        Ok(PyLines { lines, choice: Choice { topic, queue_id, since, until }, room: Vec::new() })
+        let choice = Choice { topic, queue_id, since, until };
+        Ok(PyLines { makers: LineMakers::new(&lines, threads, SHARE), choice })
     }
 
     /// Lines of the records that follow each other from `position` on and begin before `limit`,
@@ -81,33 +82,30 @@ impl PyLines {
     ) -> PyResult<(Made<'py>, usize)> {
         let data = bytes_of(&buffer);
         let data = &data[..readable.min(data.len())];
-        let (lines, choice) = (&mut self.lines, &self.choice);
-        lines.mismatches = 0;
-        let mut out = std::mem::take(&mut self.room);
-        out.clear();
+        let (makers, choice) = (&mut self.makers, &self.choice);
         let work = || {
             guarded(|| {
-                out.reserve(room + room / 8);
-                let (mut at, mut count) = (position, 0);
-                while at < limit && count < most && out.len() < room {
+                let (mut at, mut bytes, mut records) = (position, 0, Vec::new());
+                while at < limit && records.len() < most {
                     let Found::Record(record) = record::read(data, at, readable, file_from_offset)
                     else {
                         break;
                     };
                     if choice.takes(data, &record) {
-                        if !lines.push(&mut out, data, at, &record) {
+                        if makers.is_enough(records.len(), bytes, room) {
                             break;
                         }
-                        count += 1;
+                        bytes += record.total_size;
+                        records.push((at, record));
                     }
                     at += record.total_size;
                 }
-                Ok((out, count, at))
+                let count = makers.make(data, &records);
+                Ok((count, records.get(count).map_or(at, |(place, _)| *place)))
             })
         };
-        let (out, count, at) = py.detach(work)?;
-        self.room = out;
-        Ok(((PyBytes::new(py, &self.room), count, self.lines.mismatches), at))
+        let (count, reached) = py.detach(work)?;
+        Ok((self.made(py, count)?, reached))
     }
 
     /// Lines of the messages that pulls of a queue give, answer by answer, as long as nothing is odd
@@ -139,15 +137,11 @@ impl PyLines {
         let units = Units { stored, first, file_end: queue.0, queue_end: queue.1 };
         let part = Part { data, places: places.0..places.1, file_from_offset };
         let tags = tags.map(|(codes, texts)| Tags { codes, texts: Some(texts) });
-        let lines = &mut self.lines;
-        lines.mismatches = 0;
-        let mut out = std::mem::take(&mut self.room);
-        out.clear();
+        let makers = &mut self.makers;
         let work =
-            || guarded(|| Ok(pull(lines, out, units, &part, limits, tags.as_ref(), (most, room))));
-        let Pulled { out, count, next } = py.detach(work)?;
-        self.room = out;
-        Ok(((PyBytes::new(py, &self.room), count, self.lines.mismatches), next))
+            || guarded(|| Ok(pull(makers, units, &part, limits, tags.as_ref(), (most, room))));
+        let Pulled { count, next } = py.detach(work)?;
+        Ok((self.made(py, count)?, next))
     }
 
     /// Lines of the records at places of a file (this machine's 64-bit numbers), in their order, up
@@ -162,7 +156,7 @@ impl PyLines {
     ) -> PyResult<Made<'py>> {
         let (data, places) = (bytes_of(&buffer), bytes_of(&places));
         let data = &data[..readable.min(data.len())];
-        let lines = &mut self.lines;
+        let lines = self.makers.lines();
         lines.mismatches = 0;
         let work = || {
             guarded(|| {
@@ -181,7 +175,24 @@ impl PyLines {
             })
         };
         let (out, count) = py.detach(work)?;
-        Ok((PyBytes::new(py, &out), count, self.lines.mismatches))
+        Ok((PyBytes::new(py, &out), count, lines.mismatches))
+    }
+}
+
+impl PyLines {
+    /// The lines that were made, `count` of them.
+    fn made<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Made<'py>> {
+        let makers = &self.makers;
+        let length = makers.pieces().map(<[u8]>::len).sum();
+        let lines = PyBytes::new_with(py, length, |mut room| {
+            for piece in makers.pieces() {
+                let (front, behind) = room.split_at_mut(piece.len());
+                front.copy_from_slice(piece);
+                room = behind;
+            }
+            Ok(())
+        })?;
+        Ok((lines, count, makers.mismatches()))
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
@@ -162,12 +163,11 @@ struct Parts<'a> {
     tags_code: i64,
 }
 
-/// What stands where an item says that a record of a key is.
-#[derive(IntoPyObject)]
-enum OfKey<'py> {
+/// What stands where an item says that a record of a key is: its row, or a record that has another
+/// topic or other keys.
+pub enum OfKey<'py> {
     Row(Bound<'py, PyDict>),
-    /// False: a record that has another topic or other keys.
-    Other(bool),
+    Other,
 }
 
 #[pymethods]
@@ -189,34 +189,44 @@ impl Rows {
         }
         Ok(Rows { empty: empty.unbind(), cells: own, texts: Mutex::default() })
     }
+}
 
-    /// The row of the record at `position` of a file, which has this topic and key; False where it
-    /// has not; None where it is not plain, or was stored before 1970.
-    #[expect(clippy::too_many_arguments, reason = "a file's, a place's and a key's")]
-    fn of_key<'py>(
+impl Rows {
+    /// The row of the record at a physical offset in a `MappedFile` of the log, where it has this
+    /// topic and key. None where it is not plain, was stored before 1970, or may lie in a hole of
+    /// the file (`rmqctl/engine/files/holes.py`).
+    pub fn of_key<'py>(
         &self,
         py: Python<'py>,
-        buffer: PyBuffer<u8>,
-        position: usize,
-        readable: usize,
-        file_from_offset: i64,
+        mapped: &Bound<'py, PyAny>,
+        offset: i64,
         topic: &str,
         key: &str,
     ) -> PyResult<Option<OfKey<'py>>> {
-        let data = bytes_of(&buffer);
+        let file_from_offset: i64 = mapped.getattr(intern!(py, "file_from_offset"))?.extract()?;
+        let place = offset.checked_sub(file_from_offset);
+        let Some(position) = place.and_then(|place| usize::try_from(place).ok()) else {
+            return Ok(None);
+        };
+        mapped.call_method1(intern!(py, "load_entry"), (position,))?;
+        let (low, high): (usize, usize) = mapped.getattr(intern!(py, "whole"))?.extract()?;
+        if position < low {
+            return Ok(None);
+        }
+        let size: usize = mapped.getattr(intern!(py, "size"))?.extract()?;
+        let buffer = PyBuffer::<u8>::get(&mapped.getattr(intern!(py, "buffer"))?)?;
+        let (data, readable) = (bytes_of(&buffer), high.min(size));
         let found = guarded(|| Ok(found_at(data, position, readable, file_from_offset)))?;
         let Some(record) = found.filter(|record| record.store_timestamp >= 0) else {
             return Ok(None);
         };
         let Some(parts) = parts_of(data, position, &record) else { return Ok(None) };
         if parts.topic != topic.as_bytes() || !has_key(&parts.pairs, key) {
-            return Ok(Some(OfKey::Other(false)));
+            return Ok(Some(OfKey::Other));
         }
         Ok(self.row(py, &parts)?.map(OfKey::Row))
     }
-}
 
-impl Rows {
     /// None where the record is not plain.
     fn row<'py>(&self, py: Python<'py>, parts: &Parts<'_>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let row = self.empty.bind(py).copy()?;

@@ -22,7 +22,7 @@ use crate::pyappend::{Appender, store_units, stores_behind};
 use crate::pyarrow::arrow_columns;
 use crate::pyderived::{PySlots, units_by_queue};
 use crate::pyitems::{ItemRun, store_items};
-use crate::pykeys::{IndexReader, few_offsets, index_key_hash};
+use crate::pykeys::{IndexReader, index_key_hash, rows_of_key};
 use crate::pylines::{PyLines, unit_lines};
 use crate::pyplain::{self, Runs, join_runs};
 use crate::pyrecords::{Rows, pull_records, record_at};
@@ -40,7 +40,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 15;
+const INTERFACE: u32 = 16;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -305,7 +305,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<IndexReader>()?;
     module.add_class::<Rows>()?;
     module.add_function(wrap_pyfunction!(index_key_hash, module)?)?;
-    module.add_function(wrap_pyfunction!(few_offsets, module)?)?;
+    module.add_function(wrap_pyfunction!(rows_of_key, module)?)?;
     module.add_function(wrap_pyfunction!(record_at, module)?)?;
     module.add_function(wrap_pyfunction!(pull_records, module)?)?;
     module.add_function(wrap_pyfunction!(pull_stored, module)?)?;

@@ -125,14 +125,14 @@ impl Choice {
 }
 
 /// What was made of the last host or topic: most follow one that is the same.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Last {
     bytes: Vec<u8>,
     text: Short,
 }
 
 /// Makes lines of records.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Lines {
     /// What stands before each cell, and the cell.
     cells: Vec<(Short, Cell)>,

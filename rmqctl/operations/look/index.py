@@ -13,7 +13,7 @@ from rmqctl.operations.look.rows import bodies_counted, index_item_row, message_
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from rmqctl.engine.index.keyrows import KeyRows, RowMaker
+    from rmqctl.engine.index.lookup import KeyRows
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.record.record import Record
     from rmqctl.rows.structures import IndexFileRow, IndexItemRow, MessageRow
@@ -107,12 +107,12 @@ def _quick_rows(store: MessageStore, topic: str, key: str, most: int) -> KeyRows
 
 
 @functools.cache
-def _row_maker(compiled: ModuleType) -> RowMaker:
+def _row_maker(compiled: ModuleType) -> object:
     """What makes rows; once, for who asks again and again."""
     from rmqctl.operations.look.lines import REQUIRED
 
     cells = [(name, "message" if name == "type" else None) for name in REQUIRED]
-    maker: RowMaker = compiled.Rows(cells)
+    maker: object = compiled.Rows(cells)
     return maker
 
 
