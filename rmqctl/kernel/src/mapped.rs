@@ -239,7 +239,9 @@ mod tests {
 
     /// A file without a name, open to be read and written to.
     fn sparse() -> io::Result<File> {
-        let path = std::env::temp_dir().join(format!("room-{:?}", std::thread::current().id()));
+        // Other processes may run the same test.
+        let (process, thread) = (std::process::id(), std::thread::current().id());
+        let path = std::env::temp_dir().join(format!("room-{process}-{thread:?}"));
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
         std::fs::remove_file(path)?;
