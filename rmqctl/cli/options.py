@@ -294,8 +294,7 @@ def decompress_options(function: F) -> F:
 
 
 def jobs_option(function: F) -> F:
-    """``--jobs``: threads of this process; a command asks :func:`threads_of`, or where there is
-    --master :func:`jobs_of`, for their number."""
+    """``--jobs``: threads of this process; a command asks :func:`jobs_of` for their number."""
     return click.option(
         "--jobs",
         metavar="N",
@@ -321,9 +320,4 @@ def jobs_of(options: dict[str, Any]) -> int:
     jobs: int | None = options["jobs"]
     if jobs is not None and options["master"] is not None:
         raise click.UsageError("--jobs and --master exclude each other: Spark has its own cores.")
-    return threads_of(jobs)
-
-
-def threads_of(jobs: int | None) -> int:
-    """As many threads as were asked for, or are worth it."""
     return min(jobs or len(os.sched_getaffinity(0)), _MOST_JOBS)

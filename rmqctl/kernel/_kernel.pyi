@@ -93,7 +93,6 @@ class Lines:
         queue_id: int | None = None,
         since: int | None = None,
         until: int | None = None,
-        threads: int = 1,
     ) -> None: ...
     def log(
         self,

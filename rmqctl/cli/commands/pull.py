@@ -15,9 +15,7 @@ from rmqctl.cli.options import (
     body_option,
     common,
     decompress_options,
-    jobs_option,
     queue_id_option,
-    threads_of,
     topic_option,
 )
 from rmqctl.cli.settings import Settings
@@ -79,7 +77,6 @@ if TYPE_CHECKING:
 @decompress_options
 @body_option
 @follow_options("offset")
-@jobs_option
 @common
 def command(
     settings: Settings,
@@ -91,7 +88,6 @@ def command(
     sql: str | None,
     follow: Follow | None,
     physical_memory: int | None,
-    jobs: int | None,
     **shown: Any,
 ) -> int:
     """Pull messages of one queue, as a broker would answer.
@@ -123,7 +119,6 @@ def command(
             if sql is not None:
                 rows = pull(*queue, message_filter=message_filter, **what)
             elif writer.form and wanted > ONE_PULL:
-                what["threads"] = threads_of(jobs)
                 rows = pull_lines(*queue, form=writer.form, tag=tag, **what)
             else:
                 rows = pull(*queue, tag=tag, **what)

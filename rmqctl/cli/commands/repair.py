@@ -12,7 +12,7 @@ import click
 
 from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import common, dry_run_option, jobs_option, threads_of
+from rmqctl.cli.options import common, dry_run_option, jobs_of, jobs_option
 from rmqctl.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def command(
         raise click.UsageError("give one of --plan FILE, --apply FILE, --resume and --undo.")
     if dry_run and (yes or source is None):
         raise click.UsageError("--dry-run is for --apply without --yes.")
-    threads = threads_of(jobs)
+    threads = jobs_of({"jobs": jobs, "master": None})
     if target is not None:
         return _plan(settings, target, threads)
     if source is not None:

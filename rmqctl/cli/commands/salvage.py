@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import common, dry_run_option, jobs_option, threads_of
+from rmqctl.cli.options import common, dry_run_option, jobs_of, jobs_option
 from rmqctl.cli.settings import Settings
 
 
@@ -71,7 +71,7 @@ def command(
     from rmqctl.operations.mend.salvagerows import Report
 
     _check_outside(settings, output, other)
-    threads = threads_of(jobs)
+    threads = jobs_of({"jobs": jobs, "master": None})
     wanted = Salvage(settings.root, settings.config, output, other, placeholders, threads)
     with settings.writer("lost") as writer:
         total = log_bytes(wanted)

@@ -14,11 +14,9 @@ from rmqctl.cli.options import (
     body_option,
     common,
     decompress_options,
-    jobs_option,
     limit_option,
     offset_range,
     queue_id_option,
-    threads_of,
     time_range,
     topic_option,
 )
@@ -70,7 +68,6 @@ def command() -> None:
 @decompress_options
 @body_option
 @follow_options("start")
-@jobs_option
 @common
 def commitlog(
     settings: Settings,
@@ -79,7 +76,6 @@ def commitlog(
     body: str,
     decompress_limit: int | None,
     follow: Follow | None,
-    jobs: int | None,
     **selection: Any,
 ) -> int:
     """Walk over the log: every message, blank and damage.
@@ -114,8 +110,7 @@ def commitlog(
             if writer.form and message_filter is None:
                 from rmqctl.operations.look.walk import commit_log_lines
 
-                form, threads = writer.form, threads_of(jobs)
-                lines = commit_log_lines(store, what, form=form, threads=threads, **shown)
+                lines = commit_log_lines(store, what, form=writer.form, **shown)
                 return exit_code(writer.rows(lines))
             return exit_code(writer.rows(walk_commit_log(store, what, **shown)))
 

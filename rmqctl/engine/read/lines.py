@@ -7,7 +7,7 @@ a row of it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from formats.text import encode_utf8
 from rmqctl.engine.files.holes import is_whole
@@ -22,7 +22,7 @@ _UNITS_AT_ONCE = 1 << 13
 #: Units that are read for a pull at first: lines of more hardly fit into its room, but where most
 #: have other tags.
 _PULL_UNITS = 1 << 10
-#: Bytes of lines that a thread makes at once: few at first, for who waits for them.
+#: Bytes of lines that are made at once: few at first, for who waits for them.
 _LEAST_ROOM, _MOST_ROOM = 1 << 14, 1 << 20
 #: Of pulls, whose next call finds it in the processor's cache still.
 _PULL_ROOM = 1 << 18
@@ -96,9 +96,9 @@ class LineMaker(Protocol):
     ) -> tuple[bytes, int, int]: ...
 
 
-def line_maker(wanted: WantedLines, threads: int = 1) -> LineMaker | None:
-    """What makes such lines, many at once by so many threads; None where nothing does: there is no
-    kernel, or it does not know one of the columns."""
+def line_maker(wanted: WantedLines) -> LineMaker | None:
+    """What makes such lines; None where nothing does: there is no kernel, or it does not know one
+    of the columns."""
     from rmqctl import kernel
 
     module = kernel.module()
@@ -108,8 +108,7 @@ def line_maker(wanted: WantedLines, threads: int = 1) -> LineMaker | None:
     if unknown:
         return None
     form, cells, body, *others = wanted
-    named: dict[str, Any] = dict(zip(_NAMED, others, strict=True))
-    maker: LineMaker = module.Lines(form, cells, body, threads=threads, **named)
+    maker: LineMaker = module.Lines(form, cells, body, **dict(zip(_NAMED, others, strict=True)))
     return maker
 
 
@@ -120,10 +119,10 @@ class LinesOfLog:
     """Lines of the plain records of a log, for :meth:`CommitLog.walk`; who takes them keeps
     ``most`` at the number that is wanted still."""
 
-    def __init__(self, maker: LineMaker, wanted: WantedLines, threads: int = 1) -> None:
+    def __init__(self, maker: LineMaker, wanted: WantedLines) -> None:
         self.most = 0
         self._maker = maker
-        self._room, self._most_room = _LEAST_ROOM, _MOST_ROOM * threads
+        self._room = _LEAST_ROOM
         self._columns = tuple(name for name, _ in wanted.cells)
 
     def __call__(self, mapped: MappedFile, position: int, limit: int) -> Lines | None:
@@ -148,7 +147,7 @@ class LinesOfLog:
         )
         if reached == position:
             return None
-        self._room = min(2 * self._room, self._most_room)
+        self._room = min(2 * self._room, _MOST_ROOM)
         return Lines(data, count, mismatches, mapped.file_from_offset + reached, self._columns)
 
 
@@ -163,10 +162,8 @@ class LinesOfPulls:
         store: ReadableStore,
         limits: TransferLimits,
         message_filter: TagFilter,
-        threads: int = 1,
     ) -> None:
         self._maker = maker
-        self._room = _PULL_ROOM * threads
         self._columns = tuple(name for name, _ in wanted.cells)
         self._store, self._limits = store, limits
         self._units = _PULL_UNITS
@@ -201,7 +198,7 @@ class LinesOfPulls:
             limits.told(log_end),
             self._tags,
             most,
-            self._room,
+            _PULL_ROOM,
         )
         self._units = min(max(2 * (following - offset), _PULL_UNITS), _UNITS_AT_ONCE)
         return (

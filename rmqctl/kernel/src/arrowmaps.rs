@@ -5,8 +5,8 @@ use crate::arrowshapes::{Entry, Shape, Shapes};
 use crate::keyhash::{HIGH_BITS, hash_code, word_of};
 use crate::layouts::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PROPERTY_TAGS};
 use crate::memory::take;
+use crate::pairs::{MOST_PROPERTIES, pairs_of};
 use crate::properties::small_bytes;
-use crate::rows::{MOST_PROPERTIES, pairs_of};
 
 /// Texts up to here are copied by one instruction or two, with what stands behind them.
 pub const SHORT: usize = 32;

@@ -8,7 +8,6 @@ use crate::columns::{Ints, ROW_BYTES};
 use crate::items::{self, Places};
 use crate::keychain::{self, Geometry};
 use crate::layouts::{INDEX_HEADER_BYTES, INDEX_ITEM_BYTES, INDEX_SLOT_BYTES, QUEUE_UNIT_BYTES};
-use crate::linemakers::LineMakers;
 use crate::links::link_items;
 use crate::mapped::Room;
 use crate::newunits;
@@ -51,7 +50,7 @@ pub fn read_all(given: &[u8]) {
         }
     }
     assert!(std::str::from_utf8(&out).is_ok());
-    pull_all(data, &places, &lines, choice);
+    pull_all(data, &places, &mut lines, choice);
     Slots::new(1 + number(7)).wrong_links(data, 1);
     look_up(data, choice);
     append(data, choice);
@@ -277,7 +276,7 @@ fn pass_plain(data: &[u8], position: usize, threads: usize, parts: usize, asked:
 }
 
 /// Pulls of a queue that is the data itself, and of one that has a unit of each record.
-fn pull_all(data: &[u8], places: &[(usize, usize)], lines: &Lines, choice: &[u8; 8]) {
+fn pull_all(data: &[u8], places: &[(usize, usize)], lines: &mut Lines, choice: &[u8; 8]) {
     let sound: Vec<u8> = places
         .iter()
         .flat_map(|&(place, size)| {
@@ -300,13 +299,7 @@ fn pull_all(data: &[u8], places: &[(usize, usize)], lines: &Lines, choice: &[u8;
         let units = Units { stored, first, file_end: first + 10, queue_end: end };
         let part =
             Part { data, places: usize::from(choice[7])..data.len(), file_from_offset: FILE };
-        let [pulled, other] = [1, 3].map(|threads| {
-            let mut makers = LineMakers::new(lines, threads, 2);
-            let pulled = pull(&mut makers, units, &part, limits, tags, (20, 1 << 12));
-            (pulled, makers.pieces().collect::<Vec<_>>().concat(), makers.mismatches())
-        });
-        assert_eq!(pulled, other);
-        let pulled = pulled.0;
+        let pulled = pull(lines, Vec::new(), units, &part, limits, tags, (20, 1 << 12));
         if let Some((records, next)) = records(units, &part, limits) {
             assert!(next >= first && records.len() <= limits.messages);
         }

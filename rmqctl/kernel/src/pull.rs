@@ -8,9 +8,8 @@ use crate::layouts::{
     PREFIXES, PROPERTY_TAGS, QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE,
     QUEUE_UNIT_TAGS_CODE, VERSIONS,
 };
-use crate::linemakers::LineMakers;
 use crate::record::{self, Found, Record, i32_at, i64_at};
-use crate::rows::value_of;
+use crate::rows::{Lines, value_of};
 
 /// What one answer holds at most (`TransferLimits`), and where the log ends.
 #[derive(Debug, Clone, Copy)]
@@ -68,55 +67,72 @@ pub struct Part<'a> {
     pub file_from_offset: i64,
 }
 
-/// Bytes of one record that are fetched ahead.
+/// Bytes of one record that are fetched ahead, where all of it is wanted at once.
 const MOST_TOUCHED: usize = 1 << 12;
-/// Bytes of a record's two ends that are looked at before its line is made.
+/// Bytes of a record's two ends, which are looked at before its line is made, and how many lines
+/// before its own all of it is fetched.
 const HEAD: usize = 128;
 const TAIL: usize = 192;
+const AHEAD: usize = 6;
 
-/// How far pulls have come: how many messages have lines, and the queue offset of the next answer.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+/// How far pulls have come: lines, how many, and the queue offset of the next answer.
+#[derive(Debug, Default)]
 pub struct Pulled {
+    pub out: Vec<u8>,
     pub count: usize,
     pub next: i64,
 }
 
-/// Pulls `most` messages at most, until their lines have about `room` bytes.
+/// Pulls `most` messages at most, until there are lines of `room` bytes, which are added to `out`.
 pub fn pull(
-    makers: &mut LineMakers,
+    lines: &mut Lines,
+    out: Vec<u8>,
     units: Units<'_>,
     part: &Part<'_>,
     limits: Limits,
     tags: Option<&Tags>,
     (most, room): (usize, usize),
 ) -> Pulled {
-    let (mut records, mut bytes) = (Vec::new(), 0);
-    let mut answers = vec![Pulled { count: 0, next: units.first }];
-    let mut last = answers[0];
-    while !makers.is_enough(last.count, bytes, room) && last.count + limits.messages <= most {
-        touch(units, part, last.next, limits.messages, (HEAD, TAIL));
-        let mut next = last.next;
+    let mut pulled = Pulled { out, next: units.first, ..Pulled::default() };
+    let mut records: Vec<(usize, Record)> = Vec::new();
+    while pulled.out.len() < room && pulled.count + limits.messages <= most {
+        let (bytes, count, next) = (pulled.out.len(), pulled.count, pulled.next);
+        let mismatches = lines.mismatches;
+        touch(units, part, next, limits.messages, (HEAD, TAIL));
+        records.clear();
         let take = |position, record: &Record| {
             records.push((position, *record));
-            bytes += record.total_size;
             true
         };
-        let taken = answer(units, part, limits, tags, &mut next, take);
-        let goes_on =
-            taken.is_some() && records.len() < most && last.next < next && next < units.queue_end;
+        let taken = answer(units, part, limits, tags, &mut pulled.next, take);
+        pulled.count += taken.unwrap_or_default();
+        let goes_on = taken.is_some()
+            && push_all(lines, &mut pulled.out, part.data, &records)
+            && pulled.count < most
+            && next < pulled.next
+            && pulled.next < units.queue_end;
         if !goes_on {
-            records.truncate(last.count);
+            pulled.out.truncate(bytes);
+            (pulled.count, pulled.next, lines.mismatches) = (count, next, mismatches);
             break;
         }
-        last = Pulled { count: records.len(), next };
-        answers.push(last);
     }
-    let made = makers.make(part.data, &records);
-    // An answer with a message that is not plain is not one of these.
-    let pulled = answers.into_iter().rev().find(|answer| answer.count <= made);
-    let pulled = pulled.unwrap_or(Pulled { count: 0, next: units.first });
-    makers.truncate(pulled.count);
     pulled
+}
+
+/// Adds the lines of records; false where one is not plain.
+fn push_all(
+    lines: &mut Lines,
+    out: &mut Vec<u8>,
+    data: &[u8],
+    records: &[(usize, Record)],
+) -> bool {
+    records.iter().enumerate().all(|(number, (position, record))| {
+        if let Some((start, ahead)) = records.get(number + AHEAD) {
+            fetch::range(data, *start, start + ahead.total_size.min(MOST_TOUCHED));
+        }
+        lines.push(out, data, *position, record)
+    })
 }
 
 /// The records of one answer, at their places in the file, and the queue offset of the next answer;
@@ -165,7 +181,7 @@ pub fn stored(
     Some(found)
 }
 
-/// Has the processor fetch so many bytes of the first and the last ones of the records of some
+/// Has the processor fetch so many bytes at the beginning and at the end of the records of some
 /// units, all of them at once: they lie far from each other, and to wait for one after the other
 /// takes longer than to make their lines.
 fn touch(units: Units<'_>, part: &Part<'_>, next: i64, most: usize, (head, tail): (usize, usize)) {

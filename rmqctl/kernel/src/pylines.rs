@@ -5,7 +5,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::linemakers::{LineMakers, SHARE};
 use crate::pull::{Limits, Part, Pulled, Tags, Units, pull};
 use crate::python::{bytes_of, guarded};
 use crate::record::{self, Found};
@@ -19,18 +18,20 @@ type Made<'py> = (Bound<'py, PyBytes>, usize, usize);
 /// Lines of records, of one form.
 #[pyclass(name = "Lines")]
 pub struct PyLines {
-    makers: LineMakers,
+    lines: Lines,
     choice: Choice,
+    /// The room of the last lines, which the next ones are made in: fresh memory costs more than
+    /// what is stored into it.
+    room: Vec<u8>,
 }
 
 #[pymethods]
 impl PyLines {
     /// Lines of the `form` `ndjson` or `csv`, as they are printed, or `ndjson-file` or `csv-file`,
-    /// as they are exported, with bodies in the `body` spelling `base64`, `hex` or `utf8`; many at
-    /// once are made by so many `threads`.
+    /// as they are exported, with bodies in the `body` spelling `base64`, `hex` or `utf8`.
     #[new]
     #[pyo3(signature = (form, cells, body, *, decompresses = false, checks = false, topic = None,
-                        queue_id = None, since = None, until = None, threads = 1))]
+                        queue_id = None, since = None, until = None))]
     #[expect(clippy::too_many_arguments, reason = "they have names")]
     fn new(
         form: &str,
@@ -42,7 +43,6 @@ impl PyLines {
         queue_id: Option<i64>,
         since: Option<i64>,
         until: Option<i64>,
-        threads: usize,
     ) -> PyResult<Self> {
         let cells = cells.into_iter().map(cell_of).collect::<PyResult<Vec<_>>>()?;
         let form = match form {
@@ -59,8 +59,7 @@ impl PyLines {
             _ => return Err(PyValueError::new_err(format!("no spelling {body:?}"))),
         };
         let lines = Lines::new(cells, form, spelling, decompresses, checks);
-        let choice = Choice { topic, queue_id, since, until };
-        Ok(PyLines { makers: LineMakers::new(&lines, threads, SHARE), choice })
+        Ok(PyLines { lines, choice: Choice { topic, queue_id, since, until }, room: Vec::new() })
     }
 
     /// Lines of the records that follow each other from `position` on and begin before `limit`,
@@ -82,30 +81,33 @@ impl PyLines {
     ) -> PyResult<(Made<'py>, usize)> {
         let data = bytes_of(&buffer);
         let data = &data[..readable.min(data.len())];
-        let (makers, choice) = (&mut self.makers, &self.choice);
+        let (lines, choice) = (&mut self.lines, &self.choice);
+        lines.mismatches = 0;
+        let mut out = std::mem::take(&mut self.room);
+        out.clear();
         let work = || {
             guarded(|| {
-                let (mut at, mut bytes, mut records) = (position, 0, Vec::new());
-                while at < limit && records.len() < most {
+                out.reserve(room + room / 8);
+                let (mut at, mut count) = (position, 0);
+                while at < limit && count < most && out.len() < room {
                     let Found::Record(record) = record::read(data, at, readable, file_from_offset)
                     else {
                         break;
                     };
                     if choice.takes(data, &record) {
-                        if makers.is_enough(records.len(), bytes, room) {
+                        if !lines.push(&mut out, data, at, &record) {
                             break;
                         }
-                        bytes += record.total_size;
-                        records.push((at, record));
+                        count += 1;
                     }
                     at += record.total_size;
                 }
-                let count = makers.make(data, &records);
-                Ok((count, records.get(count).map_or(at, |(place, _)| *place)))
+                Ok((out, count, at))
             })
         };
-        let (count, reached) = py.detach(work)?;
-        Ok((self.made(py, count)?, reached))
+        let (out, count, at) = py.detach(work)?;
+        self.room = out;
+        Ok(((PyBytes::new(py, &self.room), count, self.lines.mismatches), at))
     }
 
     /// Lines of the messages that pulls of a queue give, answer by answer, as long as nothing is odd
@@ -137,11 +139,15 @@ impl PyLines {
         let units = Units { stored, first, file_end: queue.0, queue_end: queue.1 };
         let part = Part { data, places: places.0..places.1, file_from_offset };
         let tags = tags.map(|(codes, texts)| Tags { codes, texts: Some(texts) });
-        let makers = &mut self.makers;
+        let lines = &mut self.lines;
+        lines.mismatches = 0;
+        let mut out = std::mem::take(&mut self.room);
+        out.clear();
         let work =
-            || guarded(|| Ok(pull(makers, units, &part, limits, tags.as_ref(), (most, room))));
-        let Pulled { count, next } = py.detach(work)?;
-        Ok((self.made(py, count)?, next))
+            || guarded(|| Ok(pull(lines, out, units, &part, limits, tags.as_ref(), (most, room))));
+        let Pulled { out, count, next } = py.detach(work)?;
+        self.room = out;
+        Ok(((PyBytes::new(py, &self.room), count, self.lines.mismatches), next))
     }
 
     /// Lines of the records at places of a file (this machine's 64-bit numbers), in their order, up
@@ -156,7 +162,7 @@ impl PyLines {
     ) -> PyResult<Made<'py>> {
         let (data, places) = (bytes_of(&buffer), bytes_of(&places));
         let data = &data[..readable.min(data.len())];
-        let lines = self.makers.lines();
+        let lines = &mut self.lines;
         lines.mismatches = 0;
         let work = || {
             guarded(|| {
@@ -175,24 +181,7 @@ impl PyLines {
             })
         };
         let (out, count) = py.detach(work)?;
-        Ok((PyBytes::new(py, &out), count, lines.mismatches))
-    }
-}
-
-impl PyLines {
-    /// The lines that were made, `count` of them.
-    fn made<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Made<'py>> {
-        let makers = &self.makers;
-        let length = makers.pieces().map(<[u8]>::len).sum();
-        let lines = PyBytes::new_with(py, length, |mut room| {
-            for piece in makers.pieces() {
-                let (front, behind) = room.split_at_mut(piece.len());
-                front.copy_from_slice(piece);
-                room = behind;
-            }
-            Ok(())
-        })?;
-        Ok((lines, count, makers.mismatches()))
+        Ok((PyBytes::new(py, &out), count, self.lines.mismatches))
     }
 }
 

@@ -16,10 +16,11 @@ use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 use crate::layouts::{
     HOST_V6_MASK, HOST_V6_SHIFT, KEY_SEPARATOR, PREFIXES, PROPERTY_KEYS, PROPERTY_UNIQ_KEY, Prefix,
 };
+use crate::pairs::Pairs;
 use crate::pull::{self, Limits, Part, Units};
 use crate::python::{bytes_of, guarded};
 use crate::record::{self, Found, Record, i32_at, i64_at};
-use crate::rows::{COLUMNS, Column, pairs_of, tags_code};
+use crate::rows::{COLUMNS, Column, tags_code};
 use crate::text::push_hex;
 
 const UPPER: &[u8; 16] = b"0123456789ABCDEF";
@@ -136,11 +137,19 @@ struct Last {
     text: Option<Py<PyString>>,
 }
 
+/// Names of the last properties, and a dict that has them: most records have the same.
+#[derive(Default)]
+struct LastNames {
+    names: Vec<(String, Py<PyString>)>,
+    dict: Option<Py<PyDict>>,
+}
+
 /// Texts that may be the next record's, too.
 #[derive(Default)]
 struct Texts {
     topic: Last,
     hosts: [Last; 2],
+    names: LastNames,
 }
 
 /// Makes rows of records, without bodies.
@@ -159,7 +168,8 @@ struct Parts<'a> {
     /// From the record's first byte on.
     bytes: &'a [u8],
     topic: &'a [u8],
-    pairs: Vec<(&'a str, &'a str)>,
+    properties: &'a str,
+    pairs: Pairs,
     tags_code: i64,
 }
 
@@ -221,7 +231,7 @@ impl Rows {
             return Ok(None);
         };
         let Some(parts) = parts_of(data, position, &record) else { return Ok(None) };
-        if parts.topic != topic.as_bytes() || !has_key(&parts.pairs, key) {
+        if parts.topic != topic.as_bytes() || !has_key(&parts, key) {
             return Ok(Some(OfKey::Other));
         }
         Ok(self.row(py, &parts)?.map(OfKey::Row))
@@ -252,23 +262,23 @@ fn column_of(name: &str) -> PyResult<Column> {
 fn parts_of<'a>(data: &'a [u8], position: usize, record: &'a Record) -> Option<Parts<'a>> {
     let start = record.properties_position;
     let properties = &data[start..start + record.properties_length];
-    std::str::from_utf8(properties).ok()?;
-    let pairs = pairs_of(properties)?;
-    let tags_code = tags_code(&pairs);
-    let texts = pairs.iter().map(|(name, value)| {
-        Some((std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?))
-    });
-    let pairs = texts.collect::<Option<Vec<_>>>()?;
+    let mut pairs = Pairs::default();
+    if !pairs.read(properties) {
+        return None;
+    }
+    let tags_code = tags_code(pairs.of(properties));
+    let properties = std::str::from_utf8(properties).ok()?;
     let bytes = &data[position..position + record.total_size];
     let topic = &data[record.topic_position..record.topic_position + record.topic_length];
     std::str::from_utf8(topic).ok()?;
-    Some(Parts { record, bytes, topic, pairs, tags_code })
+    Some(Parts { record, bytes, topic, properties, pairs, tags_code })
 }
 
 /// Whether a message is indexed under a key (`message_keys` of `rmqctl/engine/dispatch/rules.py`).
-fn has_key(pairs: &[(&str, &str)], key: &str) -> bool {
+fn has_key(parts: &Parts<'_>, key: &str) -> bool {
     let value = |wanted: &[u8]| {
-        pairs.iter().find(|(name, _)| name.as_bytes() == wanted).map(|(_, value)| *value)
+        let mut pairs = parts.pairs.of_text(parts.properties);
+        pairs.find(|(name, _)| name.as_bytes() == wanted).map(|(_, value)| value)
     };
     let separator = char::from(KEY_SEPARATOR);
     !key.is_empty()
@@ -321,19 +331,41 @@ fn value_of<'py>(
             let Some(text) = as_text(&digits) else { return Ok(None) };
             PyString::new(py, &text).into_any()
         }
-        Column::Properties => {
-            let properties = PyDict::new(py);
-            for (name, value) in &parts.pairs {
-                properties.set_item(*name, *value)?;
-            }
-            properties.into_any()
-        }
+        Column::Properties => properties_of(py, &mut texts.names, parts)?.into_any(),
         Column::BornTime
         | Column::StoreTime
         | Column::Body
         | Column::BodyEncoding
         | Column::Status => return Ok(None),
     }))
+}
+
+/// The properties of a record: where it has the names of the last one, that dict with other values.
+fn properties_of<'py>(
+    py: Python<'py>,
+    last: &mut LastNames,
+    parts: &Parts<'_>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let pairs = || parts.pairs.of_text(parts.properties);
+    let names = last.names.iter().map(|(name, _)| name.as_str());
+    let dict = match &last.dict {
+        Some(dict) if names.eq(pairs().map(|(name, _)| name)) => dict.bind(py).copy()?,
+        _ => {
+            let dict = PyDict::new(py);
+            last.names.clear();
+            for (name, _) in pairs() {
+                let own = PyString::new(py, name);
+                dict.set_item(&own, py.None())?;
+                last.names.push((name.to_owned(), own.unbind()));
+            }
+            last.dict = Some(dict.copy()?.unbind());
+            dict
+        }
+    };
+    for ((_, name), (_, value)) in last.names.iter().zip(pairs()) {
+        dict.set_item(name.bind(py), value)?;
+    }
+    Ok(dict)
 }
 
 /// The text of some bytes, made anew where they are not the last ones.

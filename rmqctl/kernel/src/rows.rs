@@ -7,11 +7,13 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::arrowhosts::push_msg_id;
 use crate::keyhash::hash_code;
 use crate::layouts::{
     HOST_V6_MASK, HOST_V6_SHIFT, NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_SEPARATOR, PROPERTY_TAGS,
-    QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE,
+    Prefix, QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE,
 };
+use crate::pairs::Pairs;
 use crate::record::{Record, i32_at, i64_at};
 use crate::text::{self, Escapes, Short, host_text, push_int, push_quoted, push_text};
 
@@ -99,9 +101,6 @@ pub enum Spelling {
 
 const BODY_CRC_MISMATCH: &[u8] = b"body-crc-mismatch";
 const COMPRESSED_FLAG: i32 = 1;
-/// A record with more properties is left to the caller.
-pub const MOST_PROPERTIES: usize = 64;
-const UPPER: &[u8; 16] = b"0123456789ABCDEF";
 
 /// Whose lines are wanted.
 #[derive(Debug, Clone, Default)]
@@ -124,6 +123,20 @@ impl Choice {
     }
 }
 
+/// A cell's place in a line.
+#[derive(Debug, Clone)]
+struct Place {
+    /// What stands before the cell.
+    head: Short,
+    /// None: what stands before it is all.
+    column: Option<Column>,
+    /// Whether a record often has the number, or time, of the one before: the last one, and what was
+    /// made of it, with the head.
+    is_often_same: bool,
+    last: Option<i64>,
+    text: Short,
+}
+
 /// What was made of the last host or topic: most follow one that is the same.
 #[derive(Debug, Clone, Default)]
 struct Last {
@@ -134,8 +147,9 @@ struct Last {
 /// Makes lines of records.
 #[derive(Debug, Clone)]
 pub struct Lines {
-    /// What stands before each cell, and the cell.
-    cells: Vec<(Short, Cell)>,
+    cells: Vec<Place>,
+    /// Room for the properties of a record.
+    pairs: Pairs,
     end: &'static [u8],
     form: Form,
     spelling: Spelling,
@@ -156,8 +170,8 @@ struct Parts<'a> {
     bytes: &'a [u8],
     topic: &'a [u8],
     body: &'a [u8],
-    /// Of the properties that count: names and values, in order.
-    pairs: Vec<(&'a [u8], &'a [u8])>,
+    properties: &'a [u8],
+    pairs: Pairs,
     is_text: bool,
     /// Whether it is printed as it is, too.
     is_plain: bool,
@@ -183,19 +197,30 @@ impl Lines {
             }
             (head, cell)
         };
-        let mut merged: Vec<(Vec<u8>, Cell)> = Vec::new();
+        let mut merged: Vec<(Vec<u8>, Option<Column>)> = Vec::new();
         let mut pending = Vec::new();
         for (head, cell) in cells.into_iter().enumerate().map(before) {
             pending.extend(head);
             match cell {
                 Cell::Text(text) => pending.extend(text),
-                Cell::Of(_) => merged.push((std::mem::take(&mut pending), cell)),
+                Cell::Of(column) => merged.push((std::mem::take(&mut pending), Some(column))),
             }
         }
-        merged.push((pending, Cell::Text(Vec::new())));
-        let cells = merged.into_iter().map(|(head, cell)| (Short::new(head), cell)).collect();
+        merged.push((pending, None));
+        let place = |(head, column)| Place {
+            head: Short::new(head),
+            column,
+            is_often_same: !matches!(
+                column,
+                Some(Column::PhysicalOffset | Column::QueueOffset | Column::BodyCrc)
+            ),
+            last: None,
+            text: Short::default(),
+        };
+        let cells = merged.into_iter().map(place).collect();
         Lines {
             cells,
+            pairs: Pairs::default(),
             end: if is_csv { b"\n" } else { b"}\n" },
             form,
             spelling,
@@ -221,33 +246,79 @@ impl Lines {
             return false;
         };
         let before = out.len();
-        let cells = std::mem::take(&mut self.cells);
-        let mut is_plain = true;
-        for (head, cell) in &cells {
-            head.push_to(out);
-            if let Cell::Of(column) = cell {
-                is_plain = is_plain && self.push_cell(out, *column, &parts);
-            }
-        }
+        let mut cells = std::mem::take(&mut self.cells);
+        let is_plain = cells.iter_mut().all(|place| self.push_place(out, place, &parts));
         self.cells = cells;
+        let is_damaged = parts.is_damaged;
+        self.pairs = parts.pairs;
         if !is_plain {
             out.truncate(before);
             return false;
         }
         out.extend_from_slice(self.end);
-        self.mismatches += usize::from(parts.is_damaged);
+        self.mismatches += usize::from(is_damaged);
         true
     }
 
+    /// Adds a cell and what stands before it; false where what the record has there is not plain.
+    #[inline]
+    fn push_place(&mut self, out: &mut Vec<u8>, place: &mut Place, parts: &Parts<'_>) -> bool {
+        let Some(column) = place.column else {
+            place.head.push_to(out);
+            return true;
+        };
+        let Some(number) = parts.number(column) else {
+            place.head.push_to(out);
+            return self.push_cell(out, column, parts);
+        };
+        if !place.is_often_same {
+            place.head.push_to(out);
+            return self.push_number(out, column, number);
+        }
+        if place.last != Some(number) {
+            let (head, mut is_plain) = (&place.head, true);
+            place.text.renew(|text| {
+                head.push_to(text);
+                is_plain = self.push_number(text, column, number);
+            });
+            place.last = is_plain.then_some(number);
+            if !is_plain {
+                return false;
+            }
+        }
+        place.text.push_to(out);
+        true
+    }
+
+    /// Adds what a column has of a number: that, or a time; false where no calendar has it.
+    #[inline]
+    fn push_number(&self, out: &mut Vec<u8>, column: Column, number: i64) -> bool {
+        let mut is_plain = true;
+        match column {
+            Column::BornTime | Column::StoreTime => {
+                self.in_quotes(out, |out| is_plain = text::push_time(out, number));
+            }
+            _ => push_int(out, number),
+        }
+        is_plain
+    }
+
     /// None where the record is not plain.
-    fn parts<'a>(&self, data: &'a [u8], position: usize, record: &'a Record) -> Option<Parts<'a>> {
+    fn parts<'a>(
+        &mut self,
+        data: &'a [u8],
+        position: usize,
+        record: &'a Record,
+    ) -> Option<Parts<'a>> {
         let body = &data[record.body_position..record.body_position + record.body_length];
         if self.decompresses && record.sys_flag & COMPRESSED_FLAG != 0 && !body.is_empty() {
             return None;
         }
         let start = record.properties_position;
         let properties = &data[start..start + record.properties_length];
-        std::str::from_utf8(properties).ok()?;
+        if !self.pairs.read(properties) {
+            return None;
+        }
         let is_utf8 = self.spelling == Spelling::Utf8;
         // It is looked at for this once, and then copied: long bodies are most of a line.
         let is_plain = is_utf8 && text::is_plain(body);
@@ -255,31 +326,17 @@ impl Lines {
         let is_damaged = self.checks
             && !body.is_empty()
             && (crc32fast::hash(body) & 0x7fff_ffff) as i32 != record.body_crc;
-        let pairs = pairs_of(properties)?;
+        let pairs = std::mem::take(&mut self.pairs);
         let bytes = &data[position..position + record.total_size];
         let topic = &data[record.topic_position..record.topic_position + record.topic_length];
-        Some(Parts { record, bytes, topic, body, pairs, is_text, is_plain, is_damaged })
+        Some(Parts { record, bytes, topic, body, properties, pairs, is_text, is_plain, is_damaged })
     }
 
-    /// False where what the record has there is not plain.
-    #[inline]
+    /// Adds what is made of no number; false where what the record has there is not plain.
     fn push_cell(&mut self, out: &mut Vec<u8>, column: Column, parts: &Parts<'_>) -> bool {
-        let (record, bytes) = (parts.record, parts.bytes);
-        let flags = ((record.sys_flag & HOST_V6_MASK) >> HOST_V6_SHIFT) as usize;
-        let prefix = &PREFIXES[flags];
+        let (bytes, prefix) = (parts.bytes, parts.prefix());
         match column {
-            Column::PhysicalOffset => push_int(out, i64_at(bytes, prefix.physical_offset)),
-            Column::TotalSize => push_int(out, record.total_size as i64),
             Column::Topic => return self.push_topic(out, parts),
-            Column::QueueId => push_int(out, i64::from(record.queue_id)),
-            Column::QueueOffset => push_int(out, record.queue_offset),
-            Column::Flag => push_int(out, i64::from(i32_at(bytes, prefix.flag))),
-            Column::SysFlag => push_int(out, i64::from(record.sys_flag)),
-            Column::BodyCrc => push_int(out, i64::from(record.body_crc)),
-            Column::BornTimestamp => push_int(out, i64_at(bytes, prefix.born_timestamp)),
-            Column::StoreTimestamp => push_int(out, record.store_timestamp),
-            Column::BornTime => return self.push_time(out, i64_at(bytes, prefix.born_timestamp)),
-            Column::StoreTime => return self.push_time(out, record.store_timestamp),
             Column::BornHost => {
                 return self.push_host(out, 0, &bytes[prefix.born_address..prefix.born_port + 4]);
             }
@@ -287,18 +344,9 @@ impl Lines {
                 let host = &bytes[prefix.store_address..prefix.store_port + 4];
                 return self.push_host(out, 1, host);
             }
-            Column::ReconsumeTimes => {
-                push_int(out, i64::from(i32_at(bytes, prefix.reconsume_times)));
-            }
-            Column::PreparedTransactionOffset => {
-                push_int(out, i64_at(bytes, prefix.prepared_transaction_offset));
-            }
-            Column::BodyLength => push_int(out, record.body_length as i64),
-            Column::TagsCode => push_int(out, tags_code(&parts.pairs)),
             Column::MsgId => self.in_quotes(out, |out| {
-                text::push_hex(out, &bytes[prefix.store_address..prefix.store_port + 4], UPPER);
-                let place = prefix.physical_offset;
-                text::push_hex(out, &bytes[place..place + 8], UPPER);
+                let host = &bytes[prefix.store_address..prefix.store_port + 4];
+                push_msg_id(out, host, i64_at(bytes, prefix.physical_offset).to_be_bytes());
             }),
             Column::Properties => self.push_properties(out, parts),
             Column::Body => self.push_body(out, parts),
@@ -312,6 +360,7 @@ impl Lines {
             Column::Status => self.in_quotes(out, |out| {
                 out.extend_from_slice(if parts.is_damaged { BODY_CRC_MISMATCH } else { b"ok" });
             }),
+            _ => unreachable!("{column:?} is a number"),
         }
         true
     }
@@ -379,20 +428,14 @@ impl Lines {
         true
     }
 
-    fn push_time(&mut self, out: &mut Vec<u8>, milliseconds: i64) -> bool {
-        let mut is_time = true;
-        self.in_quotes(out, |out| is_time = text::push_time(out, milliseconds));
-        is_time
-    }
-
     fn push_properties(&mut self, out: &mut Vec<u8>, parts: &Parts<'_>) {
         if !self.is_csv() {
-            return push_object(out, &parts.pairs, self.escapes());
+            return push_object(out, parts, self.escapes());
         }
         let escapes = if self.form == Form::Csv { Escapes::SafeJson } else { Escapes::Json };
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        push_object(&mut scratch, &parts.pairs, escapes);
+        push_object(&mut scratch, parts, escapes);
         push_field(out, &scratch, self.form == Form::CsvFile);
         self.scratch = scratch;
     }
@@ -412,6 +455,37 @@ impl Lines {
 }
 
 impl Parts<'_> {
+    #[inline]
+    fn prefix(&self) -> &'static Prefix {
+        &PREFIXES[((self.record.sys_flag & HOST_V6_MASK) >> HOST_V6_SHIFT) as usize]
+    }
+
+    /// What a cell is made of that is a number or a time (ms).
+    #[inline]
+    fn number(&self, column: Column) -> Option<i64> {
+        let (record, bytes, prefix) = (self.record, self.bytes, self.prefix());
+        Some(match column {
+            Column::PhysicalOffset => i64_at(bytes, prefix.physical_offset),
+            Column::TotalSize => record.total_size as i64,
+            Column::QueueId => i64::from(record.queue_id),
+            Column::QueueOffset => record.queue_offset,
+            Column::Flag => i64::from(i32_at(bytes, prefix.flag)),
+            Column::SysFlag => i64::from(record.sys_flag),
+            Column::BodyCrc => i64::from(record.body_crc),
+            Column::BornTimestamp | Column::BornTime => i64_at(bytes, prefix.born_timestamp),
+            Column::StoreTimestamp | Column::StoreTime => record.store_timestamp,
+            Column::ReconsumeTimes => i64::from(i32_at(bytes, prefix.reconsume_times)),
+            Column::PreparedTransactionOffset => i64_at(bytes, prefix.prepared_transaction_offset),
+            Column::BodyLength => record.body_length as i64,
+            Column::TagsCode => self.tags_code(),
+            _ => return None,
+        })
+    }
+
+    fn tags_code(&self) -> i64 {
+        tags_code(self.pairs.of(self.properties))
+    }
+
     fn spelling(&self, wanted: Spelling) -> Spelling {
         if wanted == Spelling::Utf8 && !self.is_text { Spelling::Base64 } else { wanted }
     }
@@ -450,30 +524,7 @@ pub fn unit_lines(
     (out, count, seen)
 }
 
-/// The properties that count (`formats.text.decode_properties`): those with a name and a value, and
-/// of a repeated name the last value at the place of the first; None: there are too many.
-pub fn pairs_of(properties: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
-    let mut pairs: Vec<(&[u8], &[u8])> = Vec::with_capacity(8);
-    let mut rest = properties;
-    while !rest.is_empty() {
-        let end = memchr::memchr(PROPERTY_SEPARATOR, rest).unwrap_or(rest.len());
-        let entry = &rest[..end];
-        rest = rest.get(end + 1..).unwrap_or_default();
-        let Some(at) = memchr::memchr(NAME_VALUE_SEPARATOR, entry) else { continue };
-        let (name, value) = (&entry[..at], &entry[at + 1..]);
-        if name.is_empty() || value.is_empty() {
-            continue;
-        }
-        match pairs.iter().position(|(known, _)| *known == name) {
-            Some(at) => pairs[at].1 = value,
-            None if pairs.len() == MOST_PROPERTIES => return None,
-            None => pairs.push((name, value)),
-        }
-    }
-    Some(pairs)
-}
-
-/// The value of a property, as [`pairs_of`] has it.
+/// The value of a property, as `pairs_of` has it.
 pub fn value_of<'a>(properties: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let entries = properties.rsplit(|&byte| byte == PROPERTY_SEPARATOR);
     let values =
@@ -481,14 +532,18 @@ pub fn value_of<'a>(properties: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     values.into_iter().find(|value| !value.is_empty())
 }
 
-pub fn tags_code(pairs: &[(&[u8], &[u8])]) -> i64 {
-    let tags = pairs.iter().find(|(name, _)| *name == PROPERTY_TAGS);
+pub fn tags_code<'a>(mut pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> i64 {
+    let tags = pairs.find(|(name, _)| *name == PROPERTY_TAGS);
     tags.map_or(0, |(_, tags)| i64::from(hash_code(tags, 0, tags.len(), 0) as i32))
 }
 
-fn push_object(out: &mut Vec<u8>, pairs: &[(&[u8], &[u8])], escapes: Escapes) {
+/// Adds the properties as an object.
+fn push_object(out: &mut Vec<u8>, parts: &Parts<'_>, escapes: Escapes) {
+    if parts.pairs.is_plain {
+        return parts.pairs.push_plain(out, parts.properties);
+    }
     out.push(b'{');
-    for (number, (name, value)) in pairs.iter().enumerate() {
+    for (number, (name, value)) in parts.pairs.of(parts.properties).enumerate() {
         if number > 0 {
             out.push(b',');
         }

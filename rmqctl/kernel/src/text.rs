@@ -20,20 +20,27 @@ pub enum Escapes {
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// Whether a byte of a word is not printed as it is: below 0x20, `"`, `\`, 0x7f, or not ASCII.
+/// The highest bit of each byte of a word that is not printed as it is: below 0x20, `"`, `\`, 0x7f,
+/// or not ASCII. The lowest of these bits is where there is one; those behind it may be of others.
 #[inline]
-fn stands_out(word: u64) -> bool {
+pub fn odd_bytes(word: u64) -> u64 {
     let zero = |word: u64| word.wrapping_sub(ONES) & !word;
     let small = word.wrapping_sub(ONES * 0x20) & !word;
     let quote = zero(word ^ (ONES * u64::from(b'"')));
     let back = zero(word ^ (ONES * u64::from(b'\\')));
     let delete = zero(word ^ (ONES * 0x7f));
-    (small | quote | back | delete | word) & HIGH_BITS != 0
+    (small | quote | back | delete | word) & HIGH_BITS
+}
+
+/// Whether a byte of a word is not printed as it is.
+#[inline]
+fn stands_out(word: u64) -> bool {
+    odd_bytes(word) != 0
 }
 
 /// Whether a byte is not printed as it is, which is what [`stands_out`] says of eight.
 #[inline]
-fn is_odd(byte: u8) -> bool {
+pub fn is_odd(byte: u8) -> bool {
     !(0x20..0x7f).contains(&byte) || byte == b'"' || byte == b'\\'
 }
 
@@ -58,6 +65,9 @@ fn plain(text: &[u8]) -> usize {
         at += 8;
     }
     let rest = &text[at..];
+    if rest.len() < 8 && text.last_chunk::<8>().is_some_and(|word| !stands_out(word_of(word))) {
+        return text.len();
+    }
     at + rest.iter().take(8).position(|&byte| is_odd(byte)).unwrap_or(rest.len().min(8))
 }
 
@@ -78,11 +88,22 @@ pub struct Short {
 
 impl Short {
     pub fn new(bytes: Vec<u8>) -> Self {
-        let mut padded = [0; 32];
-        if let Some(room) = padded.get_mut(..bytes.len()) {
-            room.copy_from_slice(&bytes);
+        let mut short = Short { bytes, padded: [0; 32] };
+        short.pad();
+        short
+    }
+
+    /// Becomes another text, whose bytes `push` adds.
+    pub fn renew(&mut self, push: impl FnOnce(&mut Vec<u8>)) {
+        self.bytes.clear();
+        push(&mut self.bytes);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        if let Some(room) = self.padded.get_mut(..self.bytes.len()) {
+            room.copy_from_slice(&self.bytes);
         }
-        Short { bytes, padded }
     }
 
     #[inline]
@@ -99,6 +120,19 @@ impl Short {
         }
         out.truncate(end);
     }
+}
+
+/// Adds the bytes `start..end` of a text, which are mostly few, as [`Short`] does.
+#[inline]
+pub fn push_part(out: &mut Vec<u8>, text: &[u8], start: usize, end: usize) {
+    let behind = out.len() + (end - start);
+    let room = &text[start..];
+    match (end - start, room.first_chunk::<16>(), room.first_chunk::<32>()) {
+        (..=16, Some(bytes), _) => out.extend_from_slice(bytes),
+        (..=32, _, Some(bytes)) => out.extend_from_slice(bytes),
+        _ => out.extend_from_slice(&text[start..end]),
+    }
+    out.truncate(behind);
 }
 
 /// Texts up to here are copied word by word while they are looked at.

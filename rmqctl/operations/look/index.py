@@ -40,15 +40,14 @@ def query(
     same key twice is two hits, as with the engine. ``collisions`` are hits of another
     topic or key with the same hash, ``missing`` hits where the log has no record.
     """
-    is_plain = body == "none" and since is None and until is None
-    made = _quick_rows(store, topic, key, max_messages) if is_plain else None
-    if made is not None:
-        rows, collisions = made
-        yield from rows
-        yield _summary(store, len(rows), collisions, 0)
-    else:
-        times = since or 0, LONG_MAX if until is None else until
-        yield from _read_rows(store, topic, key, times, max_messages, body, decompress_limit)
+    if body == "none" and since is None and until is None:
+        made = _quick_rows(store, topic, key, max_messages)
+        if made is not None:
+            rows, collisions = made
+            rows.append(_summary(store, len(rows), collisions, 0))
+            return iter(rows)
+    times = since or 0, LONG_MAX if until is None else until
+    return _read_rows(store, topic, key, times, max_messages, body, decompress_limit)
 
 
 def _summary(

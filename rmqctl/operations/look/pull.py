@@ -89,22 +89,21 @@ def pull_lines(
     body: str = "none",
     decompress_limit: int | None = None,
     physical_memory: int | None = None,
-    threads: int = 1,
 ) -> Iterator[Lines | MessageRow | PullSummary]:
     """:func:`pull` with lines of ``form`` (``ndjson``, ``csv``) in place of most rows ``message``,
-    where the kernel makes them, by so many ``threads``."""
+    where the kernel makes them."""
     from rmqctl.engine.read.lines import LinesOfPulls, line_maker
     from rmqctl.operations.look.lines import wanted_lines
 
     asked = _Asked(store, topic, queue_id, max_messages, physical_memory)
     rows = asked.rows_of(body, decompress_limit)
     wanted = wanted_lines(form, body, decompress_limit)
-    maker = line_maker(wanted, threads)
+    maker = line_maker(wanted)
     lines, tags = None, TagFilter(tag)
     # A tag that is no UTF-8 reads as that character: then the records have to be read, too.
     if maker is not None and "\ufffd" not in tag:
         limits = TransferLimits(store.config, ONE_PULL, physical_memory)
-        lines = LinesOfPulls(maker, wanted, store, limits, tags, threads)
+        lines = LinesOfPulls(maker, wanted, store, limits, tags)
     yield from _pulled(asked, offset, tags, False, rows, lines)
 
 

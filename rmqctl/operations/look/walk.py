@@ -119,12 +119,11 @@ def commit_log_lines(
     form: str,
     *,
     decompress_limit: int | None = None,
-    threads: int = 1,
 ) -> Iterator[Lines | MessageRow | BlankRow | DamageRow | WalkCommitlogSummary]:
     """:func:`walk_commit_log` with lines of ``form`` (``ndjson``, ``csv``) in place of most rows
-    ``message``, where the kernel makes them, by so many ``threads``. Raises as that."""
+    ``message``, where the kernel makes them. Raises as that."""
     wanted = wanted_lines(form, body, decompress_limit, what)
-    maker = line_maker(wanted, threads) if what.key is None else None
+    maker = line_maker(wanted) if what.key is None else None
     rows = functools.partial(
         log_row,
         store,
@@ -133,8 +132,7 @@ def commit_log_lines(
         decompress_limit=decompress_limit,
         message_filter=None,
     )
-    lines = None if maker is None else LinesOfLog(maker, wanted, threads)
-    return _walked(store, what, rows, lines)
+    return _walked(store, what, rows, None if maker is None else LinesOfLog(maker, wanted))
 
 
 def _walked(

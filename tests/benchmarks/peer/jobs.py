@@ -192,9 +192,7 @@ def check(store: MessageStore) -> None:
 def pull_queue(store: MessageStore, count: int) -> None:
     """Every message decoded and written as a line, as the command does it."""
     pulled = 0
-    for row in pull_lines(
-        store, TOPIC, 0, 0, form="ndjson", max_messages=count, body="utf8", threads=JOBS
-    ):
+    for row in pull_lines(store, TOPIC, 0, 0, form="ndjson", max_messages=count, body="utf8"):
         if isinstance(row, Lines):
             pulled += row.messages
         else:
