@@ -213,8 +213,12 @@ def message_batch(
     batch: Batch, schema: pa.Schema, source: Source, *, checked: bool = True
 ) -> pa.RecordBatch:
     """The records of a batch in a schema's columns; ``checked``: the scan has looked at bodies."""
-    columns = MessageColumns(batch, source, schema.names, checked=checked)
-    return pa.record_batch([columns.column(name) for name in schema.names], schema=schema)
+    names = schema.names
+    columns = MessageColumns(batch, source, names, checked=checked)
+    made = [columns.column(name) for name in names]
+    rows = pa.RecordBatch.from_arrays(made, names)
+    # Given a schema, Arrow compares it in Python, field by field: 16 µs of 25 columns.
+    return rows if rows.schema.equals(schema) else pa.record_batch(made, schema=schema)
 
 
 def damage_batch(damage: Damage, schema: pa.Schema, source: Source) -> pa.RecordBatch:

@@ -76,3 +76,33 @@ def test_a_scanner_hands_everything_to_its_backend(
     batches = [entry for entry in scan.scan() if isinstance(entry, Batch)]
     assert [len(batch) for batch in batches] == [7, 7, 6]
     assert backend.asked == [(scan.topics, tuning, check, properties)]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("check", [False, True])
+def test_a_record_over_the_end_of_a_window_is_no_batch_of_its_own(
+    tmp_path: Path, chance: random.Random, check: bool, threads: int
+) -> None:
+    backend = backends().get(CompiledBackend.name)
+    if backend is None:
+        pytest.skip("no compiled kernel here")
+    records = [random_spec(chance) for _ in range(400)]
+    log = write(tmp_path, damage(build_log(records, 1 << 20), []), 1 << 20)
+    window = 1 << 13
+    tuning = ScanTuning(window_bytes=(window, window), threads=threads)
+    entries = list(Scanner(log, check=check, tuning=tuning, backend=backend).scan())
+    sizes = [len(entry) for entry in entries if isinstance(entry, Batch)]
+    assert sum(sizes) == 400
+    assert len(sizes) > 10
+    assert min(sizes) > 1
+    log.close()
+
+
+def test_a_record_longer_than_a_window_is_read(tmp_path: Path, chance: random.Random) -> None:
+    records = [random_spec(chance) | {"body": bytes(5000)} for _ in range(9)]
+    log = write(tmp_path, damage(build_log(records, 1 << 16), []), 1 << 16)
+    tuning = ScanTuning(window_bytes=(1 << 10, 1 << 10))
+    for backend in backends().values():
+        found = Scanner(log, tuning=tuning, backend=backend).scan()
+        assert sum(len(entry) for entry in found if isinstance(entry, Batch)) == 9, backend.name
+    log.close()

@@ -28,8 +28,9 @@ class WindowReader(Protocol):
 
     def batches(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch | Plain]:
         """Batches of the sound records that stand behind each other from ``position`` on: those
-        that begin before ``limit``, up to the first that is none. What is wrong there is not said;
-        the walk says it."""
+        that begin before ``limit``, up to the first that is none. The last of several may be left
+        out, which reaches beyond ``limit``: it is the first of the next window. What is wrong there
+        is not said; the walk says it."""
 
     def settle(self, batch: Batch | Plain) -> None:
         """Gives the batch's topics their numbers. Called once for each batch, in their order, by

@@ -143,6 +143,7 @@ class CompiledReader:
         """Batches of all records, as of :class:`~rmqctl.engine.scan.backend.WindowReader`."""
         mapped.load(position, limit)
         seen, readable = window_seen(mapped, position, limit), limit
+        begin = position
         while position < limit:
             end, room, parts = self._plan(position, limit)
             places = position, end, readable, mapped.file_from_offset
@@ -154,8 +155,12 @@ class CompiledReader:
                     seen.buffer, own, stop, readable, mapped.file_from_offset, room
                 )
                 yield from self._batches(seen, ints, found, room)
+                if needed and position > begin and self._plain is None:
+                    # The window's last record ends behind it, and is the first of the next one:
+                    # alone it would be a batch, which costs as much as one of thousands.
+                    return
                 if needed:
-                    # The window's last record: so far it is one.
+                    # The window's only record: so far it is one.
                     mapped.load(readable, needed)
                     seen = with_last_record(mapped, seen, position, readable, needed)
                     readable = needed

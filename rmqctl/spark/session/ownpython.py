@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,12 @@ def pass_over_imported() -> None:
     """
     from pyspark import TaskContext
 
-    if TaskContext.get() is not None and not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
+    if TaskContext.get() is not None:
+        _freeze()
+
+
+@cache
+def _freeze() -> None:
+    # ``gc.get_freeze_count``, which would tell whether it is done, counts them one by one.
+    gc.collect()
+    gc.freeze()
