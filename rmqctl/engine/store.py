@@ -32,7 +32,7 @@ from rmqctl.engine.state.laterversions import batch_topics, compacted_topics, re
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
-    from rmqctl.engine.index.lookup import KeyRows
+    from rmqctl.engine.index.lookup import KeyRows, RowMaker
     from rmqctl.engine.log.progress import Progress
     from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
     from rmqctl.engine.queue.compactedqueue import CompactedQueue
@@ -344,7 +344,7 @@ class Store:
             )
             yield KeyMatch(hit, record, matches)
 
-    def key_rows(self, rows: object, topic: str, key: str, most: int) -> KeyRows | None:
+    def key_rows(self, rows: RowMaker, topic: str, key: str, most: int) -> KeyRows | None:
         """The newest ``most`` messages that :meth:`query_message` finds, made by the kernel's
         ``rows``; None where it does not make all of them."""
         self._check_open()

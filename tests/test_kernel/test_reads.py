@@ -28,7 +28,9 @@ from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.read import getmessage
 from rmqctl.engine.read.getmessage import get_message
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record, read_entry_of
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotRead
 from rmqctl.operations.look.index import query
 from tests.conftest import Golden
@@ -162,11 +164,60 @@ def test_many_items_of_a_key(count: int, compiled: ModuleType, tmp_path: Path) -
         found = service.query(key_hash, 0, LATE)
         assert [hit.index_no for hit in found] == newest_first
     assert service.compiled is compiled
-    rows, asked = compiled.Rows([]), list[int]()
-    assert service.rows_of_key(rows, asked.append, "topic", "key", 0, 9) is None
-    assert asked == ([100 * (count - 1)] if count <= 64 else [])
-    assert service.rows_of_key(rows, asked.append, "topic", "key", 3000, 9) == ([], 0)
+    asked: list[int] = []
+    other = record_of("other")
+    files: dict[int, Any] = {n: FileOf(other, n, asked) for n in range(0, 100 * count, 100)}
+    wanted = partial(service.rows_of_key, compiled.Rows([]), files.__getitem__, "topic", "key")
+    assert wanted(0, 9) == (([], count - 1) if count <= 64 else None)
+    assert asked == ([100 * n for n in newest_first] if count <= 64 else [])
+    assert wanted(3000, 9) == ([], 0)
     service.close()
+
+
+class FileOf:
+    """A file of the log that begins at an offset with a record, as a ``MappedFile`` tells it."""
+
+    def __init__(self, record: bytes, offset: int, asked: list[int]) -> None:
+        self.buffer = record[:20] + struct.pack(">q", offset).rjust(16, b"\0") + record[36:]
+        self.file_from_offset, self.size, self.whole = offset, len(record), (0, len(record))
+        self._asked = asked
+
+    def load_entry(self, position: int) -> None:
+        self._asked.append(self.file_from_offset + position)
+
+
+def record_of(key: str) -> bytes:
+    """A record with a key."""
+    config = MessageStoreConfig(mapped_file_size_commit_log=1 << 16)
+    where = partial(MessageStore, writable=True, create=True)
+    with TemporaryDirectory() as place, where(place, config) as store:
+        store.put_message(MessageExtBrokerInner("topic", b"", 0, properties={"KEYS": key}))
+        data = next((Path(place) / "commitlog").iterdir()).read_bytes()
+    return data[: int.from_bytes(data[:4], "big")]
+
+
+def test_rows_are_those_of_the_asked_number(tmp_path: Path, compiled: ModuleType) -> None:
+    """The newest ones, in log order; every row's properties are its own."""
+    messages = [
+        MessageExtBrokerInner("t", b"", 0, properties={"KEYS": f"key {n}", "n": str(n)})
+        for n in range(30)
+    ]
+    with MessageStore(tmp_path, writable=True, create=True) as store:
+        store.put_messages(messages)
+    said = []
+    for choice in ("pure", "compiled"):
+        with pytest.MonkeyPatch.context() as patch, MessageStore(tmp_path) as store:
+            patch.setenv(kernel.VARIABLE, choice)
+            answers = []
+            for _ in range(indexservice._MANY_QUERIES):
+                for most in (-1, 0, 1, 7, 30, 64, 1 << 70):
+                    answers.append([*query(store, "t", "key", max_messages=most)])
+                    changed = [*query(store, "t", "key", max_messages=3)]
+                    changed[0]["properties"].clear()  # type: ignore[typeddict-item]
+            said.append(answers)
+            assert store.index.compiled is (compiled if choice == "compiled" else None)
+    assert said[0] == said[1]
+    assert [row.get("queue_offset") for row in said[0][3]] == [*range(23, 30), None]
 
 
 def test_what_is_no_utf8_is_asked_for(golden: Golden, compiled: ModuleType) -> None:

@@ -17,7 +17,7 @@ from rmqctl.engine.index.indexfile import IndexFile
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from rmqctl.engine.index.lookup import IndexReader, KeyRows, Lookup
+    from rmqctl.engine.index.lookup import IndexReader, KeyRows, Lookup, RowMaker
 
 #: Lookups after which the kernel is worth its loading.
 _MANY_QUERIES = 32
@@ -60,7 +60,7 @@ class IndexService:
         #: So many files there were when these were opened; -1: they were not.
         self._readers_of = -1
         self._queries = 0
-        #: What looks keys up from the second one on: who asks once does not wait for it to load.
+        #: What looks keys up where there are many: who asks once does not wait for it to load.
         self.compiled: ModuleType | None = None
         self._irregular: dict[Path, int] | None = None
         self._is_of_other_geometry = False
@@ -127,7 +127,7 @@ class IndexService:
 
     def rows_of_key(
         self,
-        rows: object,
+        rows: RowMaker,
         find: Callable[[int], MappedFile | None],
         topic: str,
         key: str,
@@ -152,7 +152,7 @@ class IndexService:
             found: KeyRows | None = self.compiled.rows_of_key(
                 rows, self._readers, find, topic, key, begin, self.is_growing, most
             )
-        except (OSError, EOFError, UnicodeEncodeError):
+        except (OSError, EOFError, UnicodeEncodeError, OverflowError):
             return None  # A search item by item comes upon it too, and says of which file.
         return found
 

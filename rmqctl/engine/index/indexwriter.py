@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rmqctl.engine.dispatch.batches import KeyBatch
-    from rmqctl.engine.index.lookup import KeyRows
+    from rmqctl.engine.index.lookup import KeyRows, RowMaker
 
 
 class IndexFilesTooSmall(UsageError):
@@ -268,7 +268,7 @@ class IndexServiceWriter(IndexService):
 
     def rows_of_key(
         self,
-        rows: object,
+        rows: RowMaker,
         find: Callable[[int], MappedFile | None],
         topic: str,
         key: str,

@@ -40,6 +40,10 @@ class IndexReader(Protocol):
     ) -> tuple[ReachedItem, list[Hit]]: ...
 
 
+class RowMaker(Protocol):
+    """The kernel's ``Rows``, which :meth:`IndexService.rows_of_key` hands to the kernel again."""
+
+
 #: Rows of a key, in log order, and how many items of its hash have records of other keys.
 KeyRows = tuple[list[Any], int]
 

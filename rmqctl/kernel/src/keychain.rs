@@ -55,35 +55,18 @@ pub struct Reached {
 /// Number, physical offset, seconds since the file's begin and the number of the item before.
 pub type Hit = (i32, i64, i32, i32);
 
-/// What a file's header says of times (ms) and of its items.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
-    pub begin_timestamp: i64,
-    pub end_timestamp: i64,
-    pub index_count: i32,
-}
-
-impl Header {
-    pub fn read<F: Pieces + ?Sized>(file: &F) -> io::Result<Self> {
-        let mut header = [0; INDEX_HEADER_BYTES];
-        file.read(&mut header, 0)?;
-        Ok(Header {
-            begin_timestamp: i64_at(&header, INDEX_HEADER_BEGIN_TIMESTAMP),
-            end_timestamp: i64_at(&header, INDEX_HEADER_END_TIMESTAMP),
-            // As `IndexHeader#load` has it.
-            index_count: i32_at(&header, INDEX_HEADER_INDEX_COUNT).max(1),
-        })
-    }
-}
-
 /// Begins a search: at the slot's newest item, where the file has anything to say.
 pub fn start<F: Pieces + ?Sized>(
     file: &F,
     geometry: Geometry,
     wanted: Wanted,
-    header: Header,
 ) -> io::Result<Reached> {
-    let Header { begin_timestamp: first, end_timestamp: last, index_count } = header;
+    let mut header = [0; INDEX_HEADER_BYTES];
+    file.read(&mut header, 0)?;
+    let first = i64_at(&header, INDEX_HEADER_BEGIN_TIMESTAMP);
+    let last = i64_at(&header, INDEX_HEADER_END_TIMESTAMP);
+    // As `IndexHeader#load` has it.
+    let index_count = i32_at(&header, INDEX_HEADER_INDEX_COUNT).max(1);
     let (begin, end) = (wanted.begin, wanted.end);
     let is_time_matched = (begin < first && end > last)
         || (first..=last).contains(&begin)
@@ -92,8 +75,8 @@ pub fn start<F: Pieces + ?Sized>(
     if is_time_matched && index_count > 1 && geometry.slots > 0 {
         let mut slot = [0; INDEX_SLOT_BYTES];
         let number = u64::from(wanted.key_hash.max(0) as u32 % geometry.slots);
-        let slots = INDEX_HEADER_BYTES as u64;
-        file.read(&mut slot, slots + number * INDEX_SLOT_BYTES as u64)?;
+        let header = INDEX_HEADER_BYTES as u64;
+        file.read(&mut slot, header + number * INDEX_SLOT_BYTES as u64)?;
         let newest = i32_at(&slot, 0);
         if wanted.is_growing || newest <= index_count {
             reached.index_no = newest;

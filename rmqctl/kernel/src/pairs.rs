@@ -40,18 +40,11 @@ type Places = [usize; 4];
 #[derive(Debug, Default, Clone)]
 pub struct Pairs {
     places: Vec<Places>,
-    /// Whether all names and values are printed as they are: then they are ASCII.
+    /// Whether all bytes but the separators are printed as they are: then they are ASCII.
     pub is_plain: bool,
 }
 
 impl Pairs {
-    /// The same as texts.
-    pub fn of_text<'a>(&self, properties: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let places = self.places.iter();
-        places
-            .map(|&[name, behind, value, end]| (&properties[name..behind], &properties[value..end]))
-    }
-
     /// Takes properties apart; false where they are no UTF-8, or there are too many.
     pub fn read(&mut self, properties: &[u8]) -> bool {
         self.is_plain = self.read_plain(properties).is_some();
@@ -60,6 +53,13 @@ impl Pairs {
 
     /// The names and values of the properties that were read last.
     pub fn of<'a>(&self, properties: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let places = self.places.iter();
+        places
+            .map(|&[name, behind, value, end]| (&properties[name..behind], &properties[value..end]))
+    }
+
+    /// [`Pairs::of`] of properties that are a text.
+    pub fn of_text<'a>(&self, properties: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let places = self.places.iter();
         places
             .map(|&[name, behind, value, end]| (&properties[name..behind], &properties[value..end]))

@@ -67,12 +67,12 @@ pub struct Part<'a> {
     pub file_from_offset: i64,
 }
 
-/// Bytes of one record that are fetched ahead, where all of it is wanted at once.
+/// Bytes of one record that are fetched ahead.
 const MOST_TOUCHED: usize = 1 << 12;
-/// Bytes of a record's two ends, which are looked at before its line is made, and how many lines
-/// before its own all of it is fetched.
+/// Those of its two ends, which are looked at before its line is made.
 const HEAD: usize = 128;
 const TAIL: usize = 192;
+/// Lines before its own at which the rest is fetched.
 const AHEAD: usize = 6;
 
 /// How far pulls have come: lines, how many, and the queue offset of the next answer.

@@ -3,12 +3,11 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::keychain::{self, Geometry, Header, Hit, Pieces, Reached, Wanted};
+use crate::keychain::{self, Geometry, Hit, Pieces, Reached, Wanted};
 use crate::keyhash::{hash_code, index_hash};
 use crate::pyrecords::{OfKey, Rows};
 use crate::python::guarded;
@@ -30,8 +29,6 @@ impl Pieces for File {
 pub struct IndexReader {
     file: File,
     geometry: Geometry,
-    /// What the header said when it was read last.
-    header: Mutex<Option<Header>>,
 }
 
 #[pymethods]
@@ -41,7 +38,7 @@ impl IndexReader {
     #[new]
     fn new(descriptor: i32, slots: u32, items: i32) -> PyResult<Self> {
         let file = File::open(format!("/proc/self/fd/{descriptor}"))?;
-        Ok(IndexReader { file, geometry: Geometry { slots, items }, header: Mutex::new(None) })
+        Ok(IndexReader { file, geometry: Geometry { slots, items } })
     }
 
     /// The items of a key hash that were stored from `begin` to `end` (ms), newest first, `most` of
@@ -76,31 +73,10 @@ impl IndexReader {
             Some((begin_timestamp, index_count, index_no)) => {
                 Reached { begin_timestamp, index_count, index_no }
             }
-            None => keychain::start(file, geometry, wanted, Header::read(file)?)?,
+            None => keychain::start(file, geometry, wanted)?,
         };
         let hits = keychain::select(file, geometry, wanted, &mut reached, (most, STEPS))?;
         Ok((reached, hits))
-    }
-
-    /// Begins a search for all items from a time on. Where the slot's newest item is one of those
-    /// that the header counted before, it need not be read again: a file only grows.
-    fn start(&self, wanted: Wanted) -> io::Result<Reached> {
-        let (file, geometry) = (&self.file, self.geometry);
-        let known = *self.known();
-        let is_all = |header: &Header| wanted.begin < header.begin_timestamp;
-        if let Some(header) = known.filter(is_all).filter(|_| !wanted.is_growing) {
-            let reached = keychain::start(file, geometry, wanted, header)?;
-            if reached.index_no != 0 {
-                return Ok(reached);
-            }
-        }
-        let header = Header::read(file)?;
-        *self.known() = Some(header);
-        keychain::start(file, geometry, wanted, header)
-    }
-
-    fn known(&self) -> MutexGuard<'_, Option<Header>> {
-        self.header.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,9 +92,7 @@ fn few_offsets(
     let wanted = Wanted { key_hash, begin, end: i64::MAX, is_growing };
     let mut offsets = Vec::new();
     for reader in readers {
-        let mut reached = reader.start(wanted)?;
-        let few = (FEW, STEPS);
-        let hits = keychain::select(&reader.file, reader.geometry, wanted, &mut reached, few)?;
+        let (reached, hits) = reader.search(wanted, None, FEW)?;
         if reached.index_no != 0 {
             return Ok(None);
         }
@@ -146,7 +120,7 @@ pub fn rows_of_key<'py>(
     key: &str,
     begin: i64,
     is_growing: bool,
-    most: usize,
+    most: i64,
 ) -> PyResult<Option<(Bound<'py, PyList>, usize)>> {
     let readers: Vec<&IndexReader> = readers.iter().map(|reader| &**reader).collect();
     let offsets =
@@ -154,9 +128,6 @@ pub fn rows_of_key<'py>(
     let Some(offsets) = offsets else { return Ok(None) };
     let (mut found, mut collisions) = (Vec::new(), 0);
     for offset in offsets {
-        if found.len() == most {
-            break;
-        }
         let mapped = find.call1((offset,))?;
         if mapped.is_none() {
             return Ok(None);
@@ -165,6 +136,9 @@ pub fn rows_of_key<'py>(
             None => return Ok(None),
             Some(OfKey::Other) => collisions += 1,
             Some(OfKey::Row(row)) => found.push((offset, row)),
+        }
+        if i64::try_from(found.len()) == Ok(most) {
+            break;
         }
     }
     found.sort_by_key(|(offset, _)| *offset);

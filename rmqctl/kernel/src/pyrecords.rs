@@ -351,14 +351,13 @@ fn properties_of<'py>(
     let dict = match &last.dict {
         Some(dict) if names.eq(pairs().map(|(name, _)| name)) => dict.bind(py).copy()?,
         _ => {
-            let dict = PyDict::new(py);
-            last.names.clear();
+            let (dict, mut names) = (PyDict::new(py), Vec::new());
             for (name, _) in pairs() {
                 let own = PyString::new(py, name);
                 dict.set_item(&own, py.None())?;
-                last.names.push((name.to_owned(), own.unbind()));
+                names.push((name.to_owned(), own.unbind()));
             }
-            last.dict = Some(dict.copy()?.unbind());
+            *last = LastNames { names, dict: Some(dict.copy()?.unbind()) };
             dict
         }
     };

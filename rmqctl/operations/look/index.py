@@ -13,7 +13,7 @@ from rmqctl.operations.look.rows import bodies_counted, index_item_row, message_
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from rmqctl.engine.index.lookup import KeyRows
+    from rmqctl.engine.index.lookup import KeyRows, RowMaker
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.record.record import Record
     from rmqctl.rows.structures import IndexFileRow, IndexItemRow, MessageRow
@@ -40,14 +40,15 @@ def query(
     same key twice is two hits, as with the engine. ``collisions`` are hits of another
     topic or key with the same hash, ``missing`` hits where the log has no record.
     """
-    if body == "none" and since is None and until is None:
-        made = _quick_rows(store, topic, key, max_messages)
-        if made is not None:
-            rows, collisions = made
-            rows.append(_summary(store, len(rows), collisions, 0))
-            return iter(rows)
-    times = since or 0, LONG_MAX if until is None else until
-    return _read_rows(store, topic, key, times, max_messages, body, decompress_limit)
+    is_plain = body == "none" and since is None and until is None
+    made = _quick_rows(store, topic, key, max_messages) if is_plain else None
+    if made is not None:
+        rows, collisions = made
+        yield from rows
+        yield _summary(store, len(rows), collisions, 0)
+    else:
+        times = since or 0, LONG_MAX if until is None else until
+        yield from _read_rows(store, topic, key, times, max_messages, body, decompress_limit)
 
 
 def _summary(
@@ -106,12 +107,12 @@ def _quick_rows(store: MessageStore, topic: str, key: str, most: int) -> KeyRows
 
 
 @functools.cache
-def _row_maker(compiled: ModuleType) -> object:
+def _row_maker(compiled: ModuleType) -> RowMaker:
     """What makes rows; once, for who asks again and again."""
     from rmqctl.operations.look.lines import REQUIRED
 
     cells = [(name, "message" if name == "type" else None) for name in REQUIRED]
-    maker: object = compiled.Rows(cells)
+    maker: RowMaker = compiled.Rows(cells)
     return maker
 
 
