@@ -109,9 +109,13 @@ class IndexService:
             finally:
                 file.close()
 
+    def settle(self) -> None:
+        """Told before a lookup: who puts, too, has everything stored then."""
+
     def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
         """Items of a key hash, newest file first (``IndexService#queryOffset``). Of a message that
         is indexed meanwhile there may be none."""
+        self.settle()
         self._queries += 1
         if self._queries == _MANY_QUERIES:
             self._load()
@@ -143,6 +147,7 @@ class IndexService:
         """
         if self.compiled is None:
             return None
+        self.settle()
         if self._readers_of != len(self.paths):
             self._readers = self._compiled_readers()
             self._readers_of = len(self.paths)

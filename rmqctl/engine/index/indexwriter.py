@@ -3,7 +3,7 @@ files a next one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +14,7 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.paths import Forced, remove_file
 from rmqctl.engine.index.header import IndexHeader, first_header
 from rmqctl.engine.index.indexfile import IndexFile
-from rmqctl.engine.index.indexservice import IndexService, QueryItem
+from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.mending import repair
 from rmqctl.errors import UsageError
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rmqctl.engine.dispatch.batches import KeyBatch
-    from rmqctl.engine.index.lookup import KeyRows, RowMaker
 
 
 class IndexFilesTooSmall(UsageError):
@@ -261,22 +260,6 @@ class IndexServiceWriter(IndexService):
         newest = self.newest
         if newest is not None:
             newest.settle()
-
-    def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
-        self.settle()
-        return super().query(key_hash, begin, end)
-
-    def rows_of_key(
-        self,
-        rows: RowMaker,
-        find: Callable[[int], MappedFile | None],
-        topic: str,
-        key: str,
-        begin: int,
-        most: int,
-    ) -> KeyRows | None:
-        self.settle()
-        return super().rows_of_key(rows, find, topic, key, begin, most)
 
     def flush(self) -> None:
         if self.newest is not None:

@@ -13,13 +13,11 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 
-use crate::layouts::{
-    HOST_V6_MASK, HOST_V6_SHIFT, KEY_SEPARATOR, PREFIXES, PROPERTY_KEYS, PROPERTY_UNIQ_KEY, Prefix,
-};
+use crate::layouts::{KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_UNIQ_KEY};
 use crate::pairs::Pairs;
 use crate::pull::{self, Limits, Part, Units};
 use crate::python::{bytes_of, guarded};
-use crate::record::{self, Found, Record, i32_at, i64_at};
+use crate::record::{self, Found, Record, i32_at, i64_at, prefix_of};
 use crate::rows::{COLUMNS, Column, tags_code};
 use crate::text::push_hex;
 
@@ -81,10 +79,6 @@ fn found_at(data: &[u8], position: usize, readable: usize, from: i64) -> Option<
     }
 }
 
-fn prefix_of(record: &Record) -> &'static Prefix {
-    &PREFIXES[((record.sys_flag & HOST_V6_MASK) >> HOST_V6_SHIFT) as usize]
-}
-
 fn tuple_of<'py>(
     py: Python<'py>,
     class: &Bound<'py, PyType>,
@@ -92,7 +86,7 @@ fn tuple_of<'py>(
     position: usize,
     record: &Record,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let prefix = prefix_of(record);
+    let prefix = prefix_of(record.sys_flag);
     let bytes = &data[position..position + record.total_size];
     let short = |at: usize| int(py, i64::from(i32_at(bytes, at)));
     let long = |at: usize| int(py, i64_at(bytes, at));
@@ -294,7 +288,7 @@ fn value_of<'py>(
     texts: &mut Texts,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let (record, bytes) = (parts.record, parts.bytes);
-    let prefix = prefix_of(record);
+    let prefix = prefix_of(record.sys_flag);
     let short = |at: usize| int(py, i64::from(i32_at(bytes, at)));
     let long = |at: usize| int(py, i64_at(bytes, at));
     Ok(Some(match column {

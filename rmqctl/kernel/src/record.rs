@@ -60,7 +60,7 @@ pub fn read(data: &[u8], position: usize, readable: usize, file_from_offset: i64
         return Found::Other;
     }
     let sys_flag = i32_at(room, head.sys_flag);
-    let prefix = PREFIXES[((sys_flag & HOST_V6_MASK) >> HOST_V6_SHIFT) as usize];
+    let prefix = prefix_of(sys_flag);
     if prefix.size > total_size {
         return Found::Other;
     }
@@ -76,7 +76,13 @@ pub fn read(data: &[u8], position: usize, readable: usize, file_from_offset: i64
     if position + total_size > readable {
         return Found::Needs(position + total_size);
     }
-    read_texts(&room[..total_size], position, sys_flag, &prefix, version, body_length)
+    read_texts(&room[..total_size], position, sys_flag, prefix, version, body_length)
+}
+
+/// Where the fields stand before the body, which depends on the kinds of hosts.
+#[inline]
+pub fn prefix_of(sys_flag: i32) -> &'static Prefix {
+    &PREFIXES[((sys_flag & HOST_V6_MASK) >> HOST_V6_SHIFT) as usize]
 }
 
 /// The rest of `record`, whose lengths are known to fit: topic and properties.

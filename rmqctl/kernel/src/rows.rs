@@ -10,11 +10,11 @@ use base64::engine::general_purpose::STANDARD;
 use crate::arrowhosts::push_msg_id;
 use crate::keyhash::hash_code;
 use crate::layouts::{
-    HOST_V6_MASK, HOST_V6_SHIFT, NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_SEPARATOR, PROPERTY_TAGS,
-    Prefix, QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE,
+    NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix, QUEUE_UNIT_BYTES,
+    QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE,
 };
 use crate::pairs::Pairs;
-use crate::record::{Record, i32_at, i64_at};
+use crate::record::{Record, i32_at, i64_at, prefix_of};
 use crate::text::{self, Escapes, Short, host_text, push_int, push_quoted, push_text};
 
 /// Columns that a record has.
@@ -124,7 +124,7 @@ impl Choice {
 }
 
 /// A cell's place in a line.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Place {
     /// What stands before the cell.
     head: Short,
@@ -138,14 +138,14 @@ struct Place {
 }
 
 /// What was made of the last host or topic: most follow one that is the same.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 struct Last {
     bytes: Vec<u8>,
     text: Short,
 }
 
 /// Makes lines of records.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Lines {
     cells: Vec<Place>,
     /// Room for the properties of a record.
@@ -457,7 +457,7 @@ impl Lines {
 impl Parts<'_> {
     #[inline]
     fn prefix(&self) -> &'static Prefix {
-        &PREFIXES[((self.record.sys_flag & HOST_V6_MASK) >> HOST_V6_SHIFT) as usize]
+        prefix_of(self.record.sys_flag)
     }
 
     /// What a cell is made of that is a number or a time (ms).
