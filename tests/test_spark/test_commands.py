@@ -619,7 +619,8 @@ def test_rebuild_of_several(here: None, tmp_path: Path) -> None:
     findings, _ = verdict(root / "broker-b" / "store", MessageStoreConfig())
     assert [one.code for one in findings if one.severity != "info"] == []
     # Two of one name would go to one place.
-    shutil.copytree(root / "broker-a", tmp_path / "other" / "broker-a")
+    (tmp_path / "other").mkdir()
+    golden_data.copy_tree(root / "broker-a", tmp_path / "other" / "broker-a")
     more = ("--store", str(tmp_path / "other" / "broker-a" / "store"))
     _, _, error = run(*words, *more, "--output", str(tmp_path / "third"))
     assert "several of the stores are of a broker 'broker-a'" in str(error)
