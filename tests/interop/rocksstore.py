@@ -19,6 +19,9 @@ from tests.interop.engine import Engine, Row, build
 from tests.interop.popstore import send, start
 
 VALUES: Row = {
+    # Of a broker that flushes in the background, and stops before that has begun, the checkpoint is
+    # as it was.
+    "flushDiskType": "SYNC_FLUSH",
     "mappedFileSizeCommitLog": 16384,
     "mappedFileSizeConsumeQueue": 1000,
     "mappedFileSizeTimerLog": 52 * 1000,

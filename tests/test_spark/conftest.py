@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 Rows = list[dict[str, Any]]
+Result = TypeVar("Result")
 
 
 def why_not() -> str | None:
@@ -227,6 +228,25 @@ def run_several(
     answers = [session.run(*line) for line in lines]
     session.close()
     return answers
+
+
+#: What Spark says of a stream's Python process that has not come to it in ten seconds, for which it
+#: has no setting: where others want the processors, too, it may take longer. The query is started
+#: again then, as `docs/how-to/spark.md` says.
+TOO_LATE = "Python worker failed to connect back"
+
+
+def until_connected(run: Callable[[], Result]) -> Result:
+    """What a stream's query answers, started five times at most, until it is not too late."""
+    from pyspark.errors import StreamingQueryException
+
+    for _ in range(4):
+        try:
+            return run()
+        except StreamingQueryException as problem:
+            if TOO_LATE not in str(problem):
+                raise
+    return run()
 
 
 #: Follows the log of a store to its end: ``root out checkpoint``.

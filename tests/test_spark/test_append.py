@@ -34,7 +34,7 @@ from rmqctl.spark.sink.appender import (
 from rmqctl.spark.sink.appendnote import AppendNoteUnreadable, StoreReplaced
 from rmqctl.spark.sink.newstore import AppendRefused, WriteRefused
 from rmqctl.spark.source.datasource import RocketMQDataSource
-from tests.test_spark.conftest import engine_rows
+from tests.test_spark.conftest import engine_rows, until_connected
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,14 +113,14 @@ def test_a_stream_appends_and_goes_on(spark: SparkSession, root: Path, tmp_path:
         query = query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         query.start(str(new)).awaitTermination()
 
-    run()
+    until_connected(run)
     with MessageStore(root, CONFIG, writable=True) as store:
         store.put_message(MessageExtBrokerInner("t", b"later"))
-    run()
+    until_connected(run)
     # As if Spark had not heard of it.
     for commit in sorted((checkpoint / "commits").glob("*1*")):
         commit.unlink()
-    run()
+    until_connected(run)
     assert bodies(new) == [*OLD, "later"]
 
 

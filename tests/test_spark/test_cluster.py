@@ -28,6 +28,7 @@ from tests.conftest import Golden
 from tests.test_spark.conftest import (
     LARGE_CONF,
     ROOT,
+    TOO_LATE,
     Answer,
     Cluster,
     Session,
@@ -221,17 +222,11 @@ query.awaitTermination()
 """
 
 
-#: What Spark says of a Python process that has not come to it in ten seconds, for which it has no
-#: setting: where others want the processors, too, it may take longer. The query is started again
-#: then, as `docs/how-to/spark.md` says.
-_TOO_LATE = "Python worker failed to connect back"
-
-
 def run_until_connected(session: Session, *arguments: str) -> Answer:
     """What the last of five runs answers, or the first that is not too late."""
     for _ in range(4):
         answer = session.run(*arguments)
-        if _TOO_LATE not in answer[2]:
+        if TOO_LATE not in answer[2]:
             return answer
     return session.run(*arguments)
 
