@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -118,3 +119,17 @@ def test_behind_a_file_of_zeros_nothing_is_indexed_twice(
     files[-1].write_bytes(bytes(len(before[-1])))
     add_missing(root, CONFIG, what)
     assert [path.read_bytes() for path in sorted((root / "index").iterdir())] == before
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_file_that_is_there_twice_is_so_once(tmp_path: Path, number: int) -> None:
+    """The engine throws both away, and indexes their records again, once."""
+    root = tmp_path / "store"
+    path = killed_store(root)[number]
+    shutil.copy(path, path.with_name(f"{int(path.name) + 1:017d}"))
+    with MessageStore(root, CONFIG, writable=True):
+        pass
+    assert hits(root) == [int(number not in KEYLESS) for number in range(MESSAGES)]
+    with MessageStore(root, CONFIG) as store:
+        counts = [store.index.open(path).header.index_count - 1 for path in store.index.paths]
+    assert sum(counts) == MESSAGES - len(KEYLESS)

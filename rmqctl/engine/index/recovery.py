@@ -4,7 +4,8 @@ After a crash the engine throws away every file that is newer than the checkpoin
 (``IndexService#load``), and indexes again only what its recovery comes by. Here such a file is read
 through: items that name records of the log in order stay, with their links made anew where these
 are torn, and what stands behind the first other one is indexed again. So is what stands behind the
-place of a file that is lost: the engine would come by its records, too.
+place of a file that is lost: the engine would come by its records, too. Of two files of the same
+records the second one goes, with all behind it.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def plan_unclean(
     :param start: physical offset from which a start indexes what no file has; None: it does not.
     """
     cuts: list[IndexCut] = []
-    end, is_cut, before = None, False, -1
+    end, is_cut, began, before = None, False, -1, -1
     # Nobody knows which records a file of a wrong length stands for.
     is_behind_irregular = False
     for path in index.paths:
@@ -90,14 +91,18 @@ def plan_unclean(
             is_newer = file.header.end_timestamp > safe_timestamp
             if is_newer or path == index.paths[-1]:
                 kept, is_sound = _look_through(file, log_end, file.item_count)
+                first = file.item(1).physical_offset if kept else -1
                 if kept and is_newer and start is not None and not is_behind_irregular:
-                    first = file.item(1).physical_offset
                     if _passes_over_keys(log, before, start, first):
                         kept = 0  # A file between is lost.
+                    elif began <= first < before:
+                        # A copy, or of another index: its items would be there twice.
+                        kept, end = 0, before
                 if kept:
                     end = file.item(kept).physical_offset
             if kept:
-                before, is_behind_irregular = file.item(kept).physical_offset, False
+                began, before = file.item(1).physical_offset, file.item(kept).physical_offset
+                is_behind_irregular = False
             is_cut = kept < file.item_count
             if is_cut or not is_sound:
                 cuts.append(IndexCut(path, kept, file.item_count))
