@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.state.checkpoint import read_checkpoint
-from tests.test_safety.support import fill_files, small_config
+from tests.test_safety.support import TIME, Clock, fill_files, message, small_config
 
 CONFIG = small_config(log=1 << 12, queue=2000, items=1000)
 FILES = 12
+#: Of a store whose clock was set back.
+SET_BACK = small_config(log=1 << 12, queue=2000, items=42)
 
 
 def damage(root: Path, number: int) -> None:
@@ -60,3 +63,55 @@ def test_without_damage_all_is_read_again(tmp_path: Path) -> None:
     MessageStore(root, CONFIG, writable=True, catches_up=False).abandon()
     checkpoint = read_checkpoint(root / "checkpoint")
     assert checkpoint is not None and checkpoint.logics_msg_timestamp == 0
+
+
+def fill_with_a_clock_set_back(root: Path) -> None:
+    """A store whose clock went back by an hour before its last third was put."""
+    for first, time in ((0, TIME), (100, TIME - 3_600_000)):
+        with MessageStore(root, SET_BACK, writable=True, create=True, clock=Clock(time)) as store:
+            for number in range(first, 150 if first else 100):
+                assert store.put_message(message(number, body=b"x" * 200), flush=False).is_ok
+            assert len(store.index.paths) == (3 if first == 0 else 4)
+
+
+def deleted_index_files(root: Path) -> set[str]:
+    deleted = rehearse(root, SET_BACK, as_5=False).deleted
+    return {one.path.name for one in deleted if one.why == "index-in-doubt"}
+
+
+@pytest.mark.parametrize("abort", [False, True], ids=["clean", "abort"])
+def test_index_files_from_before_a_clock_was_set_back_stay_trusted(
+    tmp_path: Path, abort: bool
+) -> None:
+    """A broker would throw away what is newer than the checkpoint says, and come by few of their
+    records."""
+    root = tmp_path / "store"
+    fill_with_a_clock_set_back(root)
+    last = sorted((root / "commitlog").iterdir())[-1]
+    data = last.read_bytes()
+    last.write_bytes(data.rstrip(b"\0")[:-50].ljust(len(data), b"\0"))
+    (root / "abort").touch()
+    before = deleted_index_files(root)
+    if not abort:
+        (root / "abort").unlink()
+    MessageStore(root, SET_BACK, writable=True).abandon()
+    assert (root / "abort").exists()
+    assert deleted_index_files(root) <= before | {max((root / "index").iterdir()).name}
+
+
+def test_a_start_after_a_kill_begins_where_the_dispatch_did_although_a_clock_was_set_back(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "store"
+    fill_with_a_clock_set_back(root)
+    with MessageStore(root, SET_BACK) as store:
+        queue = store.consume_queue("topic1", 0)
+        assert queue is not None
+        lost, path = queue.unit(5), queue.files.entries[0].path
+    assert lost is not None and lost.physical_offset < 1 << 14
+    units = path.read_bytes()
+    path.write_bytes(units[: 5 * UNIT_SIZE] + bytes(UNIT_SIZE) + units[6 * UNIT_SIZE :])
+    (root / "abort").touch()
+    MessageStore(root, SET_BACK, writable=True).abandon()
+    scanned = rehearse(root, SET_BACK, as_5=False).first_scanned
+    assert scanned is not None and int(scanned.name) <= lost.physical_offset

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -203,13 +204,14 @@ class IndexService:
             since, is_odd = header.begin_timestamp, not header.is_plausible
         return 0 if is_odd else since
 
-    def filled_timestamp(self) -> int:
-        """End timestamp of the newest full file; 0 without: the engine's checkpoint has it when
-        that file is on disk (``IndexService#flush``)."""
-        for path in reversed(self.paths):
+    def filled_timestamp(self, changed: Collection[Path] = ()) -> int:
+        """End timestamp of the newest full file before those that are ``changed``; 0 without: the
+        engine's checkpoint has it when that file is on disk (``IndexService#flush``)."""
+        paths = list(takewhile(lambda path: path not in changed, self.paths))
+        for path in reversed(paths):
             header = self._header(path)
             is_full = header is not None and header.index_count >= self.geometry.index_num
-            if header is not None and header.is_plausible and (is_full or path != self.paths[-1]):
+            if header is not None and header.is_plausible and (is_full or path != paths[-1]):
                 return header.end_timestamp
         return 0
 

@@ -171,9 +171,9 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
     end = LogEnd(start.physical_offset, 0, None)
     if log.files.entries:
         end = end_behind(log, start.physical_offset, 0, seen)
-    if end.store_timestamp == 0:
-        end = end._replace(store_timestamp=_timestamp_before(log, facts, end.offset))
     cuts, facts = _cut(files, facts, end.offset)
+    if end.store_timestamp == 0:
+        end = end._replace(store_timestamp=_timestamp_before(log, facts))
     index = indexrecovery.plan_unclean(
         files.index,
         log,
@@ -356,19 +356,31 @@ def _newest(facts: list[_QueueFacts]) -> tuple[int, int]:
 
 
 def _begin(log: CommitLog, physical_offset: int, end: LogEnd) -> tuple[int, int | None]:
-    """Where dispatch begins that is due from an offset on: that of the next record, and its store
-    time in ms; the log's end, and None, when there is none."""
+    """Where dispatch begins that is due from an offset on: that of the next record, and the store
+    time in ms that leads a start there; the log's end, and None, when there is none."""
     for entry in log.walk(max(physical_offset, log.min_offset), end.offset):
         if isinstance(entry, Record):
-            return entry.physical_offset, entry.store_timestamp
+            later = _times_behind(log, entry.physical_offset, end.offset)
+            return entry.physical_offset, min([entry.store_timestamp, *later])
     return end.offset, None
 
 
-def _timestamp_before(log: CommitLog, facts: list[_QueueFacts], end: int) -> int:
-    """Store time of the newest record before the end that a unit stands for; 0: none is known."""
+def _times_behind(log: CommitLog, start: int, end: int) -> Iterator[int]:
+    """Store times (ms) with which the files in ``(start, end)`` begin. Where the clock has gone
+    back one of them is older than what stands before it, and a start would begin there."""
+    for number, entry in enumerate(log.files.entries):
+        if start < entry.file_from_offset < end:
+            timestamp = first_timestamp(log, number)
+            if timestamp:
+                yield timestamp
+
+
+def _timestamp_before(log: CommitLog, facts: list[_QueueFacts]) -> int:
+    """Store time of the newest record that a unit stands for, of queues that are cut; 0: none is
+    known."""
     units = [one.last for one in facts if one.last is not None]
     for unit in sorted(units, reverse=True):
-        record = log.find_record(unit.physical_offset) if unit.physical_offset < end else None
+        record = log.find_record(unit.physical_offset)
         if record is not None:
             return record.store_timestamp
     return 0

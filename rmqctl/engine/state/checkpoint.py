@@ -39,12 +39,14 @@ class Checkpoint(NamedTuple):
         known = [max(time, least) for time in times if time is not None]
         return self._replace(logics_msg_timestamp=min([self.logics_msg_timestamp, *known]))
 
-    def until(self, timestamp: int) -> Checkpoint:
-        """The checkpoint of a log whose last record has this store time (ms; 0: not known): one
-        that says more was another log's."""
+    def until(self, timestamp: int, index_timestamp: int = 0) -> Checkpoint:
+        """The checkpoint of a log whose last record has this store time (ms; 0: not known), and
+        whose last full index file ends at ``index_timestamp``, which is later where the clock has
+        gone back: one that says more was another log's."""
         if timestamp <= 0:
             return self
-        physic, logics, index = (min(time, timestamp) for time in self[:3])
+        physic, logics = (min(time, timestamp) for time in self[:2])
+        index = min(self.index_msg_timestamp, max(timestamp, index_timestamp))
         return Checkpoint(physic, logics, index, *self[3:])
 
 

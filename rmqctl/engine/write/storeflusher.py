@@ -97,7 +97,10 @@ class StoreFlusher:
             only what is put is written. :raises OSError: the disk is full.
         """
         self._flushed = dict.fromkeys(STRUCTURES, max(plan.dispatched_to, self._log.min_offset))
-        self.checkpoint = plan.checkpoint.until(plan.end.store_timestamp)
+        index = self._derived.index
+        changed = {cut.path for cut in plan.index_cuts}
+        filled = 0 if index is None else max(index.filled_timestamp(changed), 0)
+        self.checkpoint = plan.checkpoint.until(plan.end.store_timestamp, filled)
         self._is_first = plan.end.offset == 0 and self.checkpoint == Checkpoint()
         self._hold_back = hold_back
         if hold_back is not None:
@@ -105,12 +108,10 @@ class StoreFlusher:
 
             self._least = least_hold_back(self._log, plan.checkpoint, self._config, hold_back)
         self._doubtful = plan.doubtful
-        if self._derived.index is not None:
+        if index is not None and filled < self.checkpoint.index_msg_timestamp:
             # The newest file, unless it is full, is written to: a start after a kill must not trust
             # it (``IndexService#load``).
-            filled = self._derived.index.filled_timestamp()
-            if filled < self.checkpoint.index_msg_timestamp:
-                self.checkpoint = self.checkpoint._replace(index_msg_timestamp=max(filled, 0))
+            self.checkpoint = self.checkpoint._replace(index_msg_timestamp=filled)
         if plan.is_clean:
             self._note_index_on_disk()
         else:
