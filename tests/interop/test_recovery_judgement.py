@@ -67,13 +67,15 @@ def judged(
     change: Callable[[Rows], object],
     answers: tuple[Row, ...] = (ANSWER,),
     findings: tuple[Finding, ...] = (),
+    before: Callable[[Rows], object] = lambda rows: None,
     known: tuple[Finding, ...] = (),
     elsewhere: tuple[Finding, ...] = (),
 ) -> list[str]:
     """What is said of a store with one new message, to whose rows something is done."""
     rows = deepcopy(rows_of([*OLD, NEW]))
     change(rows)
-    control = Checked(Visited(rows=rows_of(OLD)), list(known))
+    control = Checked(Visited(rows=rows_of(deepcopy(OLD))), list(known))
+    before(control.visited.rows)
     result = Checked(Visited(rows=rows), list(findings))
     acknowledged = [(SENT, answer) for answer in answers]
     other = Checked(control.visited, list(elsewhere))
@@ -123,6 +125,16 @@ LOSSES: dict[str, Callable[[Rows], object]] = {
 def test_a_loss_has_its_words(words: str) -> None:
     found = judged(LOSSES[words])
     assert any(words in one for one in found), found
+
+
+def test_a_unit_of_another_queues_message_may_go() -> None:
+    """It has lost its way, and the message has its own."""
+    astray = {"topic": "A", "queueId": 0, "queueOffset": 2, "physicalOffset": 200, "size": SIZE}
+    assert not judged(nothing, before=lambda rows: rows["unit"].append(astray))
+    own = {"topic": "B", "queueId": 0, "queueOffset": 5, "physicalOffset": 200, "size": SIZE}
+    assert not judged(nothing, before=lambda rows: rows["unit"].append(own))
+    lost = judged(lambda rows: rows["unit"].pop(2), before=lambda rows: rows["unit"].append(own))
+    assert any("B/0@5: the message at 200 has no unit" in one for one in lost), lost
 
 
 def test_a_queue_offset_that_is_given_twice() -> None:

@@ -75,6 +75,13 @@ def keys_of(row: Row) -> list[tuple[str, str]]:
     return [(row["topic"], key) for key in keys if key]
 
 
+def is_of_queue(place: Place, row: Row | None) -> bool:
+    """Whether a place is of a queue in which a message is."""
+    if row is None:
+        return False
+    return (row["topic"], row["queueId"]) == place[:2] or place[0] in light_places(row)
+
+
 def is_right(place: Place, unit: tuple[int, int], messages: dict[int, Row]) -> bool:
     """Whether a unit points to a message of its queue, that has its size and its queue offset."""
     row = messages.get(unit[0])
@@ -102,15 +109,15 @@ def lost_messages(control: Visited, result: Visited, start: int) -> Iterator[str
 
 
 def lost_units(control: Visited, result: Visited, start: int, other: Visited) -> Iterator[str]:
-    """Units that lead to a message, also in ``other``: a store that is closed and then crashes has
-    been through both starts."""
+    """Units that lead to a message of their queue, also in ``other``: a store that is closed and
+    then crashes has been through both starts."""
     messages, units = control.messages, result.units
     reachable: dict[tuple[str, int], set[int]] = {}
     for (topic, queue_id, _), (offset, _) in units.items():
         reachable.setdefault((topic, queue_id), set()).add(offset)
     for place, unit in sorted(control.units.items()):
         topic, queue_id, queue_offset = place
-        if unit[0] < start or unit[0] not in messages or unit[1] <= 0:
+        if unit[0] < start or unit[1] <= 0 or not is_of_queue(place, messages.get(unit[0])):
             continue
         if other.units.get(place) != unit:
             continue
