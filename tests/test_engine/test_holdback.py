@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from formats.constants import LONG_MAX
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.rehearsal.rehearse import rehearse
-from rmqctl.engine.state.checkpoint import read_checkpoint
+from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from tests.test_safety.support import TIME, Clock, fill_files, message, small_config
 
 CONFIG = small_config(log=1 << 12, queue=2000, items=1000)
@@ -53,6 +54,25 @@ def test_a_kill_brings_no_start_to_damage_that_it_had_passed(
     store = MessageStore(root, CONFIG, writable=True, catches_up=abort)
     store.abandon()
     assert (root / "abort").exists()
+    assert engines_end(root) == before
+
+
+@pytest.mark.parametrize("damaged", [(0,), (5,), (2, 7, 8)], ids=str)
+def test_nor_does_an_index_that_the_checkpoint_said_too_much_of(
+    tmp_path: Path, damaged: tuple[int, ...]
+) -> None:
+    """One of the future vouches for a file that is written to, whose items go back to the begin."""
+    root = tmp_path / "store"
+    fill_files(root, CONFIG, FILES)
+    for number in damaged:
+        damage(root, number)
+    write_checkpoint(root, root / "checkpoint", Checkpoint(LONG_MAX, LONG_MAX, LONG_MAX))
+    (root / "abort").touch()
+    before = engines_end(root)
+    assert before > (FILES - 1) << 12
+    MessageStore(root, CONFIG, writable=True).abandon()
+    checkpoint = read_checkpoint(root / "checkpoint")
+    assert checkpoint is not None and checkpoint.index_msg_timestamp == 0
     assert engines_end(root) == before
 
 

@@ -103,10 +103,6 @@ class StoreFlusher:
         self.checkpoint = plan.checkpoint.until(plan.end.store_timestamp, filled)
         self._is_first = plan.end.offset == 0 and self.checkpoint == Checkpoint()
         self._hold_back = hold_back
-        if hold_back is not None:
-            from rmqctl.engine.start.holdback import least_hold_back
-
-            self._least = least_hold_back(self._log, plan.checkpoint, self._config, hold_back)
         self._doubtful = plan.doubtful
         if index is not None and filled < self.checkpoint.index_msg_timestamp:
             # The newest file, unless it is full, is written to: a start after a kill must not trust
@@ -119,6 +115,12 @@ class StoreFlusher:
         self._written = plan.checkpoint
         # What a start after a crash throws away of the index anyhow need not be held back for.
         trusts_less = self.checkpoint.index_msg_timestamp < plan.checkpoint.index_msg_timestamp
+        unsafe = self._index_unsafe_since() if trusts_less and not plan.is_clean else None
+        if hold_back is not None or unsafe is not None:
+            from rmqctl.engine.start.holdback import least_hold_back
+
+            oldest = min(time for time in (hold_back, unsafe) if time is not None)
+            self._least = least_hold_back(self._log, plan.checkpoint, self._config, oldest)
         if plan.is_clean or trusts_less:
             self._write(self._held_back())
         else:
@@ -147,11 +149,13 @@ class StoreFlusher:
         """What may be said while the store is open. A start after a kill throws the newest index
         file away, and indexes again only what its recovery comes by: it has to begin before that
         file does."""
-        index = self._derived.index
-        unsafe = None
-        if index is not None:
-            unsafe = index.unsafe_since(self.checkpoint.index_msg_timestamp)
+        unsafe = self._index_unsafe_since()
         return self.checkpoint.held_back(self._hold_back, unsafe, least=self._least)
+
+    def _index_unsafe_since(self) -> int | None:
+        """As of :meth:`~rmqctl.engine.index.indexservice.IndexService.unsafe_since`."""
+        index = self._derived.index
+        return None if index is None else index.unsafe_since(self.checkpoint.index_msg_timestamp)
 
     # --- services ------------------------------------------------------------------------
 
