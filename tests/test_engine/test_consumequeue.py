@@ -10,8 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.queue.consumequeue import UNIT, ConsumeQueue, Unit
 from rmqctl.engine.queue.queuewriter import PRE_BLANK, ConsumeQueueWriter
+from rmqctl.engine.queue.recovery import written_units
 from rmqctl.errors import FileLengthContradiction
 from tests.golden_data import tree_content
 
@@ -185,3 +187,49 @@ def test_a_reader_has_the_units_that_are_there(tmp_path: Path, number: int, size
         else:
             assert unit is None or not unit.is_written
     again.close()
+
+
+class Killed(BaseException):
+    """Instead of SIGKILL."""
+
+
+@pytest.mark.parametrize("part", [1, 2, 3])
+@pytest.mark.parametrize("end", [4, 17, 29])
+def test_a_kill_leaves_no_unit_that_is_half_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int, part: int
+) -> None:
+    """Its size would stand, and an offset that is another's."""
+    units = [Unit(0x1234_5678_9ABC + 0x12345 * number, 0x12345, number) for number in range(30)]
+    write, left = MappedFile.write, 0
+
+    def dying(mapped: MappedFile, position: int, data: bytes) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            # Four bytes are stored at once.
+            data = data[: len(data) * part // 4] if len(data) > 4 else b""
+        write(mapped, position, data)
+        if left == 0:
+            raise Killed
+
+    for stop in range(1, 10):
+        directory = tmp_path / str(stop)
+        queue = ConsumeQueueWriter(directory, "T", 0, 20 * 10, tmp_path)
+        for number, unit in enumerate(units):
+            queue.put_message_position_info(*unit, number)
+        left = stop
+        with monkeypatch.context() as patched:
+            patched.setattr(MappedFile, "write", dying)
+            try:
+                queue.clear_from(end)
+            except Killed:
+                pass
+        queue.close()
+        after = ConsumeQueue(directory, "T", 0, 20 * 10)
+        known = written_units(after).end
+        assert known >= end
+        assert [after.unit(number) for number in range(known)] == units[:known]
+        after.close()
+        if left > 0:
+            break
+    assert left > 0 and known == end

@@ -12,7 +12,7 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
+from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.errors import FileLengthContradiction
 from rmqctl.operations.mend.missing import add_missing
 from tests.test_safety.support import tree
@@ -35,6 +35,18 @@ def killed_store(root: Path) -> list[Path]:
     write_checkpoint(root, root / "checkpoint", Checkpoint())
     (root / "abort").touch()
     return sorted((root / "index").iterdir())
+
+
+def cut_log(root: Path, end: int) -> None:
+    """The log loses what stands behind an offset."""
+    with MessageStore(root, CONFIG) as store:
+        log = store.commit_log.files
+        last = log.entries[log.index_of(end)]
+    for one in log.entries[log.index_of(end) + 1 :]:
+        one.path.unlink()
+    with last.path.open("r+b") as file:
+        file.seek(end - last.file_from_offset)
+        file.write(bytes(last.size - file.tell()))
 
 
 def hits(root: Path) -> list[int]:
@@ -92,13 +104,7 @@ def test_a_file_of_a_wrong_length_that_becomes_the_newest_is_refused(
     os.truncate(files[2], 100)
     with MessageStore(root, CONFIG) as store:
         begin = store.index.open(files[3]).header.begin_phy_offset
-        log = store.commit_log.files
-        last = log.entries[log.index_of(begin)]
-    for one in log.entries[log.index_of(begin) + 1 :]:
-        one.path.unlink()
-    with last.path.open("r+b") as file:
-        file.seek(begin - last.file_from_offset)
-        file.write(bytes(last.size - file.tell()))
+    cut_log(root, begin)
     before = tree(root)
     with pytest.raises(FileLengthContradiction):
         MessageStore(root, CONFIG, writable=True)
@@ -133,3 +139,18 @@ def test_a_file_that_is_there_twice_is_so_once(tmp_path: Path, number: int) -> N
     with MessageStore(root, CONFIG) as store:
         counts = [store.index.open(path).header.index_count - 1 for path in store.index.paths]
     assert sum(counts) == MESSAGES - len(KEYLESS)
+
+
+def test_the_checkpoint_does_not_vouch_for_a_file_that_is_cut(tmp_path: Path) -> None:
+    """After a clean stop it does for what is full: a start after a kill would trust what is being
+    written then."""
+    root = tmp_path / "store"
+    files = killed_store(root)
+    (root / "abort").unlink()
+    with MessageStore(root, CONFIG) as store:
+        vouched = store.index.open(files[1]).header.end_timestamp
+        cut = store.index.open(files[2]).item(20).physical_offset
+    cut_log(root, cut)
+    MessageStore(root, CONFIG, writable=True).abandon()
+    checkpoint = read_checkpoint(root / "checkpoint")
+    assert checkpoint is not None and checkpoint.index_msg_timestamp == vouched

@@ -22,7 +22,7 @@ from rmqctl.engine.queue.consumequeue import (
     is_part_of,
     unit_dtype,
 )
-from rmqctl.engine.queue.storing import pack_units, store_units
+from rmqctl.engine.queue.storing import clear_units, pack_units, store_units
 
 if TYPE_CHECKING:
     import numpy as np
@@ -299,7 +299,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         self.files.remove_from(place)
         mapped = self.files.find(place)
         if mapped is not None:
-            mapped.clear(place - mapped.file_from_offset)
+            clear_units(mapped, place - mapped.file_from_offset)
         self._wrote = place if self.files.entries else 0
         self.max_physical_offset = self._max_physical_offset()
 

@@ -1,4 +1,4 @@
-"""How units are stored into a queue's file, one or many at once."""
+"""How units are stored into a queue's file, one or many at once, and taken away."""
 
 from __future__ import annotations
 
@@ -40,6 +40,20 @@ def store_units(mapped: MappedFile, position: int, data: bytes) -> None:
     mapped.write(position, units.tobytes())
     stored = np.frombuffer(mapped.buffer, unit_dtype(), len(units), position)
     stored["size"] = sizes
+
+
+def clear_units(mapped: MappedFile, position: int) -> None:
+    """Takes away the units from a position on: zeros stand there then, first where that one has its
+    size. A kill leaves a place that every start takes for the queue's end, and no unit that is cut:
+    one with a size and half an offset would stand for some older record.
+
+    :raises OSError: the disk is full, or refuses otherwise.
+    """
+    size_at = position + SIZE_AT
+    if mapped.read_aside(size_at, SIZE_BYTES) != _NO_SIZE:
+        mapped.reserve(size_at, SIZE_BYTES)
+        mapped.write(size_at, _NO_SIZE)
+    mapped.clear(position)
 
 
 def pack_units(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,7 +109,7 @@ class StoreFlusher:
             # it (``IndexService#load``).
             self.checkpoint = self.checkpoint._replace(index_msg_timestamp=filled)
         if plan.is_clean:
-            self._note_index_on_disk()
+            self._note_index_on_disk(changed)
         else:
             self._log.doubt_flushed(self.checkpoint.physic_msg_timestamp)
         self._written = plan.checkpoint
@@ -137,13 +137,14 @@ class StoreFlusher:
         """
         sync_files({*self._queues.take_unsynced(), *self._doubtful}, may_be_gone=True)
 
-    def _note_index_on_disk(self) -> None:
+    def _note_index_on_disk(self, changed: Collection[Path] = ()) -> None:
         """A checkpoint that knows of no file, for one was lost, would cost a broker all of them
         after its next crash (``IndexService#load``)."""
         index = self._derived.index
-        if index is not None and index.filled_timestamp() > self.checkpoint.index_msg_timestamp:
+        filled = 0 if index is None else index.filled_timestamp(changed)
+        if index is not None and filled > self.checkpoint.index_msg_timestamp:
             sync_files(index.paths, may_be_gone=True)
-            self._advance(index=index.filled_timestamp())
+            self._advance(index=filled)
 
     def _held_back(self) -> Checkpoint:
         """What may be said while the store is open. A start after a kill throws the newest index
