@@ -15,7 +15,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.errors import FileLengthContradiction
 from rmqctl.operations.mend.missing import add_missing
-from tests.test_safety.support import tree
+from tests.test_safety.support import Clock, tree
 
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 14, max_hash_slot_num=10, max_index_num=41
@@ -154,3 +154,18 @@ def test_the_checkpoint_does_not_vouch_for_a_file_that_is_cut(tmp_path: Path) ->
     MessageStore(root, CONFIG, writable=True).abandon()
     checkpoint = read_checkpoint(root / "checkpoint")
     assert checkpoint is not None and checkpoint.index_msg_timestamp == vouched
+
+
+def test_zeros_of_the_newest_file_hide_none_that_a_start_throws_away(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=Clock()) as store:
+        for number in range(150):
+            message = MessageExtBrokerInner("T", b"body", 0, properties={"KEYS": f"k{number}"})
+            assert store.put_message(message, flush=False).is_ok
+    newest = max((root / "index").iterdir())
+    newest.write_bytes(bytes(newest.stat().st_size))
+    with MessageStore(root, CONFIG) as store:
+        headers = [store.index.open(path).header for path in store.index.paths]
+        for before, header in pairwise(headers[:3]):
+            assert store.index.unsafe_since(before.end_timestamp) == header.begin_timestamp
+        assert store.index.unsafe_since(headers[2].end_timestamp) is None

@@ -198,6 +198,8 @@ class IndexService:
         since, is_odd = None, False
         for path in reversed(self.paths):
             header = self._header(path)
+            if header is not None and header.index_count <= 1 and not header.end_timestamp:
+                continue  # A crash leaves zeros of one that was just made, and tells nothing.
             if header is None or 0 <= header.end_timestamp <= index_timestamp:
                 # Where the file behind it begins the header of that does not tell.
                 return header.end_timestamp if is_odd and header is not None else since
