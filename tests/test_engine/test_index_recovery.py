@@ -169,3 +169,22 @@ def test_zeros_of_the_newest_file_hide_none_that_a_start_throws_away(tmp_path: P
         for before, header in pairwise(headers[:3]):
             assert store.index.unsafe_since(before.end_timestamp) == header.begin_timestamp
         assert store.index.unsafe_since(headers[2].end_timestamp) is None
+
+
+@pytest.mark.parametrize("abort", [False, True], ids=["clean", "abort"])
+def test_items_of_lost_records_go_from_before_a_file_without_items(
+    tmp_path: Path, abort: bool
+) -> None:
+    root = tmp_path / "store"
+    files = killed_store(root)
+    if not abort:
+        (root / "abort").unlink()
+    with MessageStore(root, CONFIG) as store:
+        cut = store.index.open(files[3]).item(20).physical_offset
+    files[4].write_bytes(bytes(files[4].stat().st_size))
+    cut_log(root, cut)
+    with MessageStore(root, CONFIG, writable=True):
+        pass
+    with MessageStore(root, CONFIG) as store:
+        ends = [store.index.open(path).header.end_phy_offset for path in store.index.paths]
+    assert max(ends) < cut

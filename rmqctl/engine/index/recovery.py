@@ -60,7 +60,7 @@ def plan_clean(index: IndexService, log_end: int) -> IndexPlan:
                 cuts.append(IndexCut(path, kept, counted))
             elif kept < file.item_count:
                 cuts.append(IndexCut(path, kept, file.item_count))
-            if kept or not file.item_count:
+            if kept:  # One without items says nothing of those before it.
                 break
         finally:
             file.close()
