@@ -44,7 +44,7 @@ class Settings(NamedTuple):
 
     @overload
     def open(
-        self, *, writable: Literal[True], create: bool = False, **changes: Any
+        self, *, writable: Literal[True], create: bool = False, puts: bool = False, **changes: Any
     ) -> WritableStore: ...
 
     @overload
@@ -57,11 +57,13 @@ class Settings(NamedTuple):
         *,
         writable: bool = False,
         create: bool = False,
+        puts: bool = False,
         every_queue: bool = True,
         **changes: Any,
     ) -> MessageStore:
         """Opens the store; use as a context manager. ``changes`` go before the ``broker.conf``.
 
+        :param puts: as of :class:`~rmqctl.engine.messagestore.WritableStore`.
         :param every_queue: say also which queues have files of a wrong length, which takes a look
             at each; without it say so of the log.
         """
@@ -71,7 +73,9 @@ class Settings(NamedTuple):
         store: MessageStore
         if writable:
             with self.quiet_progress("recovery") as progress:
-                store = WritableStore(self.root, config, create=create, progress=progress)
+                store = WritableStore(
+                    self.root, config, create=create, puts=puts, progress=progress
+                )
             self._note_recovery(store)
         else:
             store = MessageStore(self.root, config)

@@ -57,6 +57,7 @@ class MessageStore(Store):
         writable: Literal[True],
         create: bool = False,
         catches_up: bool = True,
+        puts: bool = False,
         clock: Callable[[], int] = system_clock,
         progress: Progress = lambda done, total: None,
     ) -> WritableStore: ...
@@ -142,6 +143,7 @@ class WritableStore(MessageStore):
     :param create: make the store when there is none.
     :param catches_up: dispatch what the plan says; else the caller does, from the log's first
         record on.
+    :param puts: refuse before anything is changed where the first put would be refused.
     :param clock: gives the store time of an append, in milliseconds.
     :param progress: told of the bytes of log that a recovery has read, and then dispatched.
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
@@ -149,8 +151,7 @@ class WritableStore(MessageStore):
     :raises FileLengthContradiction: files and configuration disagree.
     :raises FileLengthUnproven: nothing tells the size of the log's files.
     :raises QueueFilesTooSmall: no broker would start on the queue files that it would make.
-    :raises DamagedStore: a start would lose what is there; nothing was changed.
-    :raises CommitLogMissing: there are queues, and no log.
+    :raises DamagedStore, CommitLogMissing: a start would lose what is there; nothing was changed.
     """
 
     writable = True
@@ -166,22 +167,20 @@ class WritableStore(MessageStore):
         writable: bool = True,
         create: bool = False,
         catches_up: bool = True,
+        puts: bool = False,
         clock: Callable[[], int] = system_clock,
         progress: Progress = lambda done, total: None,
     ) -> None:
-        self.clock = clock
-        self._create = create
-        self._closed = False
+        self.clock, self._create, self._puts = clock, create, puts
+        self._closed, self._is_opening = False, True
         self._lock: StoreLock | None = None
         self._put_lock = threading.RLock()
-        self._is_opening = True
         with ExitStack() as undo:
             self._undo = undo
             super().__init__(root, config)
             undo.callback(super().close)
             self._start_writing(undo, catches_up, progress)
-            self._undo = undo.pop_all()
-            self._is_opening = False
+            self._undo, self._is_opening = undo.pop_all(), False
 
     # --- opening -------------------------------------------------------------------------
 
@@ -249,9 +248,10 @@ class WritableStore(MessageStore):
         self.index.last()  # Refuses a wrong geometry before anything is changed.
         #: What opening had to do.
         self.plan = self.start_plan(progress)
-        recovery.check(self.plan, self.root, log, self.index, self.dispatcher, config)
+        is_unread = self.plan.is_clean and not self._puts
+        recovery.check(self.plan, self.root, log, self.index, self.dispatcher, config, is_unread)
         form = record_form(self.root, log.find_record(self.plan.newest[0]))
-        log.start_writing(self.plan.end, is_unread=self.plan.is_clean)
+        log.start_writing(self.plan.end, is_unread=is_unread)
         index = self.index if config.message_index_enable else None
         derived = DerivedWriter(self.dispatcher, self.queues, index)
         tail = CatchUp(log, self.queues, self.index, derived)

@@ -179,7 +179,7 @@ def command(
         _check_single(fields, {"--batch": batch} | {_option(name): makes[name] for name in makes})
     if dry_run:
         return _check(settings, source, fields, makes, when)
-    opened = functools.partial(settings.open, writable=True, create=create, **changes)
+    opened = functools.partial(settings.open, writable=True, create=create, puts=True, **changes)
     if source is not None:
         return _put_stream(settings, opened, source, fields, makes, flush, batch, stats)
     return _put_single(settings, opened, fields, when, flush, stats)

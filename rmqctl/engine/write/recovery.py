@@ -40,9 +40,11 @@ def check(
     index: IndexService,
     dispatcher: Dispatcher,
     config: MessageStoreConfig,
+    is_unread: bool,
 ) -> None:
     """Refuses what would lose something; nothing was changed.
 
+    :param is_unread: what stands before the log's end is looked at later, before the first put.
     :raises CommitLogMissing: there are units, and no log.
     :raises DamagedStore: as of :func:`~rmqctl.engine.log.end.check_end`.
     :raises QueueHasHole: units stand behind a place without one; a broker would drop them.
@@ -53,7 +55,7 @@ def check(
     if log.files.end_offset == log.min_offset and (plan.queue_cuts or plan.dispatched_to >= 0):
         raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
     check_end(plan.end)
-    if not plan.is_clean:
+    if not is_unread:
         check_before(log, plan.end.offset)
     for hole in plan.holes:
         raise QueueHasHole(topic=hole.topic, queue_id=hole.queue_id, queue_offset=hole.queue_offset)

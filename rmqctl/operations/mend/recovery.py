@@ -30,8 +30,10 @@ def planned_row(store: MessageStore, progress: Progress = _silent) -> RecoveryRo
     check_understood(store.root, store.config)
     commit_log_file_size(store.root, store.config, writes=True)
     store.check_log_lengths()
-    plan = store.start_plan(progress)
-    recovery.check(plan, store.root, store.commit_log, store.index, store.dispatcher, store.config)
+    plan, log = store.start_plan(progress), store.commit_log
+    recovery.check(
+        plan, store.root, log, store.index, store.dispatcher, store.config, plan.is_clean
+    )
     return recovery_row(plan) if plan.is_needed else None
 
 
