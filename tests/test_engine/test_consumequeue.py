@@ -121,6 +121,22 @@ def test_what_is_there_is_not_put_twice(tmp_path: Path) -> None:
     queue.close()
 
 
+def test_nor_is_the_first_unit_behind_one_of_a_wrong_place(tmp_path: Path) -> None:
+    """By its damaged last unit the queue has less of the log than its first one says."""
+    queue = queue_at(tmp_path)
+    for number in range(3):
+        queue.put_message_position_info(400 + 100 * number, 100, 1, number)
+    queue.close()
+    (file,) = (tmp_path / "consumequeue/T/0").iterdir()
+    data = file.read_bytes()
+    file.write_bytes(data[:40] + UNIT.pack(0, 100, 1) + data[60:])
+    queue = queue_at(tmp_path)
+    columns = (np.array(one) for one in ((400, 500, 600), (100,) * 3, (1,) * 3, (0, 1, 2)))
+    queue.put_units(*columns)
+    assert queue.max_offset == 3
+    queue.close()
+
+
 def test_the_range_of_the_log_cuts_a_queue(tmp_path: Path) -> None:
     queue = queue_at(tmp_path)
     for at in range(12):

@@ -104,8 +104,11 @@ class ConsumeQueueWriter(ConsumeQueue):
         is_first = not self.files.entries
         if not is_first:
             self._fill_pre_blank(expected)
-        if not is_first and queue_offset != 0 and expected < self._wrote:
-            return False
+        if not is_first and expected < self._wrote:
+            # The engine does not check an offset of 0: a queue may begin again.
+            first = self.unit(0) if queue_offset == 0 else None
+            if queue_offset != 0 or (first is not None and first[:2] == (physical_offset, size)):
+                return False
         gap = 0 if is_first else (expected - self._wrote) // UNIT_SIZE
         if 0 < gap <= max_gap:
             self._fill(gap)
