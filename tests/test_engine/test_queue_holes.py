@@ -45,6 +45,8 @@ def change_unit(root: Path, where: tuple[str, int], number: int, what: str) -> N
         "sign of the size": (physical_offset, size - (1 << 31), code),
         "sign of the offset": (physical_offset - (1 << 63), size, code),
         "another place": (physical_offset + 1, size + 256, code),
+        "behind the log": (1 << 40, size, code),
+        "the begin of the log": (0, size, code),
     }
     UNIT.pack_into(data, at, *units[what])
     files[number // 20].write_bytes(data)
@@ -95,3 +97,60 @@ def test_a_last_unit_that_ends_behind_the_log_is_followed_by_none(tmp_path: Path
         pytest.raises(DamagedStore, match="Nothing was put"),
     ):
         store.put_message(again)
+
+
+@pytest.mark.parametrize("number", [READ_FROM + 1, 60, 61, UNITS - 2])
+def test_nothing_is_put_behind_a_unit_of_a_place_behind_the_log(
+    tmp_path: Path, number: int
+) -> None:
+    """A start goes back in the last file to the first of them, and in others no further."""
+    root = tmp_path / "store"
+    where = make(root)
+    change_unit(root, where, number, "behind the log")
+    before = tree(root / "consumequeue")
+    (queue,) = [
+        one
+        for one in rehearse(root, CONFIG, as_5=False).queues
+        if (one.topic, one.queue_id) == where
+    ]
+    is_cut = number >= UNITS // 20 * 20
+    assert queue.max_offset == (number if is_cut else UNITS)
+    again = message(UNITS)
+    again.topic, again.queue_id = where
+    with MessageStore(root, CONFIG, writable=True) as store:
+        if is_cut:
+            with pytest.raises(DamagedStore, match=f"unit at queue offset {number} of"):
+                store.put_message(again)
+        else:
+            assert store.put_message(again).is_ok
+    assert (tree(root / "consumequeue") == before) == is_cut
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_that_lost_its_end_has_units_of_it_before_a_damaged_last_one_cut(
+    tmp_path: Path, is_clean: bool
+) -> None:
+    """They would be of the next messages' bytes, one after the other."""
+    root = tmp_path / "store"
+    where = make(root)
+    first, lost = 40, UNITS - 3
+    change_unit(root, where, UNITS - 1, "the begin of the log")
+    with MessageStore(root, CONFIG) as store:
+        queue = store.consume_queue(*where)
+        assert queue is not None
+        kept = queue.units(first, lost)
+        end = max(unit.physical_offset + unit.size for _, unit in kept)
+    log = root / "commitlog" / f"{0:020d}"
+    data = log.read_bytes()
+    log.write_bytes(data[:end] + bytes(len(data) - end))
+    if not is_clean:
+        (root / "abort").touch()
+    started = rehearse(root, CONFIG, as_5=False)
+    assert {one.max_offset for one in started.queues if one.topic == where[0]} == {lost}
+    with MessageStore(root, CONFIG, writable=True) as store:
+        other = message(0)
+        other.topic = "other"
+        assert store.put_message(other).is_ok
+        queue = store.consume_queue(*where)
+        assert queue is not None
+        assert queue.max_offset == lost

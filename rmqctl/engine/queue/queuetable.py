@@ -25,7 +25,7 @@ from rmqctl.engine.files.paths import (
     topic_directory_problem,
 )
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
-from rmqctl.engine.queue.recovery import has_hole, written_units
+from rmqctl.engine.queue.recovery import first_beyond, has_hole, has_unit_behind, written_units
 from rmqctl.engine.settings.filesizes import consume_queue_file_size
 from rmqctl.engine.state.laterversions import is_of_5, queues_in_rocksdb
 from rmqctl.errors import DamagedStore, QueueHasHole
@@ -105,8 +105,9 @@ class ConsumeQueueTable(ABC):
         """The queue offset of the next unit, 0 in a queue that is not there.
 
         :raises QueueHasHole: a start would cut the queue before that.
-        :raises DamagedStore: by its last unit the queue has all up to behind the log's end: nobody
-            would give it a unit for what is put (``ConsumeQueue#putMessagePositionInfo``).
+        :raises DamagedStore: a start would cut it before that, at a unit of a place behind the
+            log's end (``ConsumeQueue#truncateDirtyLogicFiles``); or by its last unit it has all up
+            to there: nobody would give it a unit for what is put (``#putMessagePositionInfo``).
         """
         queue = self.find(topic, queue_id)
         if queue is None:
@@ -114,6 +115,15 @@ class ConsumeQueueTable(ABC):
         if has_hole(queue):
             end = written_units(queue).end
             raise QueueHasHole(topic=topic, queue_id=queue_id, queue_offset=end)
+        if has_unit_behind(queue, log_end):
+            raise DamagedStore(
+                reason=f"the unit at queue offset {first_beyond(queue, log_end, queue.max_offset)} "
+                f"of queue {queue_id} of topic {topic!r} is of a place behind the log: a broker "
+                "would drop it and those behind it at its start, and the messages put now with "
+                "them. Nothing was put: `rmqctl rebuild queues --topic TOPIC --in-place` makes the "
+                "queue anew",
+                physical_offset=log_end,
+            )
         if queue.max_physical_offset > log_end:
             raise DamagedStore(
                 reason=f"the last unit of queue {queue_id} of topic {topic!r} says of its record "

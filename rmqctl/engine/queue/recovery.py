@@ -7,6 +7,8 @@ what it cut comes back with its next start; here the places become zeros.
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,6 +114,23 @@ def has_hole(queue: ConsumeQueue) -> bool:
         is_suspect |= _holds_no_unit(mapped, written)
         is_suspect |= mapped.first_nonzero(written, mapped.size) < mapped.size
     return is_suspect and written_units(queue).goes_on
+
+
+def has_unit_behind(queue: ConsumeQueue, log_end: int) -> bool:
+    """Whether :func:`first_beyond` says that units go. Costs one read of the last file's units."""
+    mapped = queue.files.find((queue.max_offset - 1) * UNIT_SIZE)
+    if mapped is None:
+        return False
+    count = queue.max_offset - mapped.file_from_offset // UNIT_SIZE
+    data = mapped.read_aside(0, count * UNIT_SIZE)
+    # Without numpy, as below.
+    offsets = bytearray(len(data) // UNIT_SIZE * SIZE_AT)
+    for at in range(SIZE_AT):
+        offsets[at::SIZE_AT] = data[at::UNIT_SIZE]
+    numbers = array("q", offsets)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return max(numbers, default=-1) >= log_end
 
 
 def _holds_no_unit(mapped: MappedFile, end: int) -> bool:

@@ -330,9 +330,12 @@ def _cut(
 ) -> tuple[tuple[QueueCut, ...], list[_QueueFacts]]:
     """What goes of the queues when the log ends there, and the queues as they are then."""
     cuts, kept = [], []
+    # Of a log that has lost its end every queue is looked through: before a last unit of a place
+    # that is there, as damage leaves it, others may stand of what is gone.
+    is_lost = any(one.last is not None and one.last.physical_offset >= log_end for one in facts)
     for one in facts:
         end, last = one.end, one.last
-        if last is not None and last.physical_offset >= log_end:
+        if is_lost and last is not None:
             table = files.queues
             where = table.directory / one.topic / str(one.queue_id)
             queue = ConsumeQueue(where, one.topic, one.queue_id, table.file_size)
