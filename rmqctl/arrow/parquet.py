@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,7 +36,7 @@ class ParquetFiles:
         self._read = arrow_schema("commitlog", read)
         self._held: dict[str, list[pa.RecordBatch]] = {}
         self._held_bytes = 0
-        self._open: dict[str, pq.ParquetWriter] = {}
+        self._open: dict[str, tuple[pq.ParquetWriter, pa.OSFile]] = {}
         self._files: dict[str, int] = {}
 
     def write(self, batch: Batch, source: Source) -> None:
@@ -62,16 +63,18 @@ class ParquetFiles:
         return table.select(self._columns)
 
     def _writer(self, directory: str, schema: pa.Schema) -> pq.ParquetWriter:
-        writer = self._open.pop(directory, None)
+        writer, file = self._open.pop(directory, (None, None))
         if writer is None:
             if len(self._open) >= _OPEN:
-                self._open.pop(next(iter(self._open))).close()
+                self._close(next(iter(self._open)))
             number = self._files[directory] = self._files.get(directory, -1) + 1
             place = self._directory / directory
             place.mkdir(parents=True, exist_ok=True)
             path = place / f"part-{number:05d}{SUFFIXES['parquet']}"
-            writer = pq.ParquetWriter(path, schema)
-        self._open[directory] = writer  # The last one used is the last one closed.
+            # Opened here: names that are no UTF-8 pyarrow takes as bytes alone.
+            file = pa.OSFile(os.fsencode(path), "wb")
+            writer = pq.ParquetWriter(file, schema)
+        self._open[directory] = writer, file  # The last one used is the last one closed.
         return writer
 
     def close(self) -> None:
@@ -82,4 +85,9 @@ class ParquetFiles:
     def abandon(self) -> None:
         """Lets go of the files."""
         while self._open:
-            self._open.popitem()[1].close()
+            self._close(next(iter(self._open)))
+
+    def _close(self, directory: str) -> None:
+        writer, file = self._open.pop(directory)
+        with file:
+            writer.close()

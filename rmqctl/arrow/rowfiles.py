@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rmqctl.rows.columns import written_out
 from rmqctl.rows.field import fields_of
 
 _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
@@ -33,7 +34,10 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]], columns: pa.Schema) -> 
     (``\\xff``). :raises OSError: the disk failed."""
     building = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        pq.write_table(pa.Table.from_pylist([_written(row) for row in rows], columns), building)
+        table = pa.Table.from_pylist([_written(row) for row in rows], columns)
+        # Opened here: names that are no UTF-8 pyarrow takes as bytes alone.
+        with pa.OSFile(os.fsencode(building), "wb") as file:
+            pq.write_table(table, file)
         building.replace(path)
     finally:
         building.unlink(missing_ok=True)
@@ -41,10 +45,7 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]], columns: pa.Schema) -> 
 
 def _written(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        if isinstance(value, str)
-        else value
-        for name, value in row.items()
+        name: written_out(value) if isinstance(value, str) else value for name, value in row.items()
     }
 
 
@@ -53,7 +54,8 @@ def read(path: Path, columns: pa.Schema) -> list[dict[str, Any]]:
     :raises OSError: it cannot be read."""
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError("it is too large")
-    table = pq.ParquetFile(path).read()
+    with path.open("rb") as file:
+        table = pq.ParquetFile(file).read()
     if not table.schema.equals(columns):
         raise ValueError("it has other columns")
     rows: list[dict[str, Any]] = table.to_pylist()

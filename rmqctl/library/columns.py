@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmqctl.arrow.present import check_arrow
 from rmqctl.library.damage import DamageTeller
 from rmqctl.library.messages import log_end
-from rmqctl.rows.columns import Source, broker_of
+from rmqctl.rows.columns import Source, source_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,5 +58,4 @@ def of_records(
 
 
 def _source(store: Store) -> Source:
-    name = str(store.path.absolute())
-    return Source(name, store.engine.config.broker_name or broker_of(name))
+    return source_of(str(store.path.absolute()), store.engine.config.broker_name)

@@ -35,11 +35,23 @@ def broker_of(store: str) -> str:
     return (telling or names or [store])[-1]
 
 
+def written_out(name: str) -> str:
+    """A name as the system has it, with those of its bytes that are no UTF-8 as ``\\xff``: columns
+    of text hold nothing else."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 class Source(NamedTuple):
     """What the rows of one store say of it."""
 
     store: str
     broker: str
+
+
+def source_of(store: str, broker_name: str) -> Source:
+    """Of a store by its path; ``broker_name`` is empty where nobody has said it."""
+    store = written_out(store)
+    return Source(store, broker_name or broker_of(store))
 
 
 class Column(NamedTuple):

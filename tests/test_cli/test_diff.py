@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,23 @@ def test_units_and_configuration(cli: Cli, store: Path, other: Path) -> None:
         ("group", "only-in-b", None, None, None, "h"),
     ]
     assert told(done, "a", "b")[1:3] == [("2", "3"), ("4", "5")]
+
+
+@pytest.mark.parametrize("what", ["a file", "a link to nothing"])
+def test_what_stands_where_a_queue_lay_is_none(
+    cli: Cli, store: Path, other: Path, what: str
+) -> None:
+    queue = sorted((other / "consumequeue").glob("*/*"))[0]
+    for root in (store, other):
+        place = root / queue.relative_to(other)
+        shutil.rmtree(place)
+        if what == "a file":
+            place.write_bytes(bytes(20))
+        else:
+            place.symlink_to("nowhere")
+        found = compare(cli, store, other)
+        missed = [row for row in found.rows[:-1] if row["structure"] == "queue"]
+        assert [row["kind"] for row in missed] == (["only-in-b"] if root == store else [])
 
 
 def test_bad_input(cli: Cli, store: Path, other: Path, tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import os
 import random
 import subprocess
 import sys
@@ -126,6 +129,31 @@ def test_damage_is_told(cli: Cli, store: Path, tmp_path: Path, kind: str) -> Non
     assert done.code == 1
     assert "messages=39, damages=1, body_crc_mismatches=1" in done.out
     assert "one body is not what was stored" in done.err
+
+
+@pytest.mark.parametrize("kind", ["ndjson", "csv", "parquet"])
+def test_a_store_and_a_place_whose_names_are_no_utf8(
+    cli: Cli, store: Path, tmp_path: Path, kind: str
+) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow", reason="pip install pyarrow")
+    place = store.rename(tmp_path / os.fsdecode(b"bro\xffker"))
+    to = tmp_path / os.fsdecode(b"o\xfft")
+    columns = ("--columns", "store,broker,queue_offset")
+    done = cli("export", "--output", to, "--format", kind, *columns, store=place)
+    assert done.code == 0, done.err
+    (first, *_) = sorted(to.rglob("part-*"))
+    if kind == "parquet":
+        import pyarrow.parquet
+
+        with first.open("rb") as file:
+            (row, *_) = pyarrow.parquet.ParquetFile(file).read().to_pylist()
+    elif kind == "ndjson":
+        row = json.loads(first.read_text("utf-8").splitlines()[0])
+    else:
+        row = next(csv.DictReader(io.StringIO(first.read_text("utf-8"))))
+    assert row["store"] == f"{tmp_path}/bro\\xffker"
+    assert row["broker"] == "bro\\xffker"
 
 
 def test_parquet(cli: Cli, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -219,3 +220,14 @@ def test_state_keeps_what_has_left_the_list_and_speaks_of_the_list_alone(
     assert (done.rows[-1]["stores"], done.rows[-1]["kept"]) == (1, 1)
     assert len(list((tmp_path / "state/du").glob("*.parquet"))) == 2
     assert cli(*line, str(other)).rows[-1]["kept"] == 1
+
+
+def test_state_lies_where_a_name_is_no_utf8(cli: Cli, store: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    place = store.rename(tmp_path / os.fsdecode(b"bro\xffker"))
+    state = tmp_path / os.fsdecode(b"st\xffte")
+    line = ("fleet", "du", "--state", str(state), "--format", "ndjson", "--stores", str(place))
+    for kept in (0, 1):
+        done = cli(*line)
+        assert done.code == 0, done.err
+        assert (done.rows[-1]["stores"], done.rows[-1]["kept"]) == (1, kept)

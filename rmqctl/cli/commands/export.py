@@ -138,16 +138,15 @@ def _here(
     from rmqctl.engine.files.paths import local_path
     from rmqctl.engine.scan.choice import Choice
     from rmqctl.operations.look.export import StoreToExport, export
-    from rmqctl.rows.columns import Source, broker_of
+    from rmqctl.rows.columns import source_of
 
     choice = Choice(options["topic"], options["since"], options["until"])
     with ExitStack() as stack:
         stores = []
         for name in settings.named:
             one = settings.settings(store=name)
-            place = str(one.root.absolute())
             given = one.config.broker_name if len(settings.named) == 1 else ""
-            source = Source(place, given or broker_of(place))
+            source = source_of(str(one.root.absolute()), given)
             store = stack.enter_context(one.open())
             store.commit_log.files.check_regular(links_only=True)
             stores.append(StoreToExport(store, source))

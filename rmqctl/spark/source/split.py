@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from rmqctl.engine.log.times import CLOCK_SLACK
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.rows.columns import Source, broker_of
+from rmqctl.rows.columns import Source, source_of
 from rmqctl.spark.remote.urls import shown
 from rmqctl.spark.source.pushdown import QueueOffsets
 
@@ -39,9 +39,8 @@ class ReadSettings:
 
     def source(self, store: str) -> Source:
         """What rows say of a store; the rule of the broker's name is in :mod:`.columns`."""
-        name = shown(store)
         given = self.config.broker_name if len(self.stores) == 1 else ""
-        return Source(name, given or broker_of(name))
+        return source_of(shown(store), given)
 
 
 class Part(NamedTuple):
