@@ -322,3 +322,20 @@ def test_a_damaged_unit_makes_no_log(store: Path, tmp_path: Path) -> None:
         queue.write_bytes(data)
         salvage(store, CONFIG, tmp_path / str(at), placeholders=True)
         assert records_of(tmp_path / str(at), CONFIG) == records_of(store, CONFIG)
+
+
+def test_holes_of_a_file_of_the_configuration_stay_holes(store: Path, tmp_path: Path) -> None:
+    """A length that damage has made is not written out as zeros, which would fill the disk."""
+    config = store / "config"
+    config.mkdir(exist_ok=True)
+    path = config / "subscriptionGroup.json"
+    path.write_text("{}")
+    size = 64 << 20
+    with path.open("r+b") as file:
+        file.seek(size)
+        file.write(b"end")
+    salvage(store, CONFIG, tmp_path / "new")
+    copied = tmp_path / "new" / "config" / path.name
+    assert copied.stat().st_size == size + 3
+    assert copied.stat().st_blocks * 512 < 1 << 20
+    assert copied.read_bytes() == path.read_bytes()

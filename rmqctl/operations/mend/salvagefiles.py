@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.extents import extents
 from rmqctl.engine.state import controller
 from rmqctl.engine.state.laterversions import batch_topics
 from rmqctl.operations.progress import Progress
@@ -125,6 +126,18 @@ def _store(descriptor: int, data: bytes, position: int) -> None:
             done += os.pwrite(descriptor, view[done:], position + done)
 
 
+def _copy(source: Path, target: Path) -> None:
+    """A file, holes as holes: a length that damage has made would fill the disk."""
+    with open(paths.open_for_reading(source), "rb") as read, target.open("wb") as written:
+        descriptor = read.fileno()
+        size = os.fstat(descriptor).st_size
+        written.truncate(size)
+        for low, high in extents(descriptor, 0, size):
+            for at in range(low, high, _COPIED):
+                data = os.pread(descriptor, min(_COPIED, high - at), at)
+                _store(written.fileno(), data, at)
+
+
 def copy_config(root: Path, building: Path) -> None:
     """Copies ``config/``: plain files, no links."""
     source, target = root / "config", building / "config"
@@ -133,7 +146,7 @@ def copy_config(root: Path, building: Path) -> None:
     target.mkdir(exist_ok=True)
     for name in paths.scan_names(source):
         if (source / name).is_file() and not (source / name).is_symlink():
-            shutil.copyfile(source / name, target / name)
+            _copy(source / name, target / name)
 
 
 def name_batch_topics(root: Path, building: Path) -> None:
@@ -150,7 +163,7 @@ def copy_of_controller(root: Path, building: Path, end: int) -> None:
     a copy that follows this one would not be compared with it."""
     identity = root / controller.IDENTITY_FILE
     if identity.is_file() and not identity.is_symlink():
-        shutil.copyfile(identity, building / controller.IDENTITY_FILE)
+        _copy(identity, building / controller.IDENTITY_FILE)
     known = controller.store_epochs(root)
     epochs = () if known is None or known.problem else controller.until(known.epochs, end)
     if epochs:
