@@ -104,11 +104,10 @@ class ConsumeQueueWriter(ConsumeQueue):
         is_first = not self.files.entries
         if not is_first:
             self._fill_pre_blank(expected)
-        if not is_first and expected < self._wrote:
-            # The engine does not check an offset of 0: a queue may begin again.
-            first = self.unit(0) if queue_offset == 0 else None
-            if queue_offset != 0 or (first is not None and first[:2] == (physical_offset, size)):
-                return False
+        # The engine does not check an offset of 0: a queue may begin again, with another unit.
+        begins = queue_offset == 0 and (self.unit(0) or ())[:2] != (physical_offset, size)
+        if not is_first and expected < self._wrote and not begins:
+            return False
         gap = 0 if is_first else (expected - self._wrote) // UNIT_SIZE
         if 0 < gap <= max_gap:
             self._fill(gap)
@@ -132,8 +131,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         goes_on = place == self._wrote and physical_offset >= self.max_physical_offset >= 0
         if not goes_on or self._ext is not None or not files.is_durable:
             return False
-        mapped = files.find(place)
-        if mapped is None:
+        if (mapped := files.find(place)) is None:
             return False
         position = place - mapped.file_from_offset
         mapped.reserve(position, UNIT_SIZE)
@@ -300,8 +298,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         """
         place = queue_offset * UNIT_SIZE
         self.files.remove_from(place)
-        mapped = self.files.find(place)
-        if mapped is not None:
+        if (mapped := self.files.find(place)) is not None:
             clear_units(mapped, place - mapped.file_from_offset)
         self._wrote = place if self.files.entries else 0
         self.max_physical_offset = self._max_physical_offset()
