@@ -105,8 +105,8 @@ class ConsumeQueueWriter(ConsumeQueue):
         if not is_first:
             self._fill_pre_blank(expected)
         # The engine does not check an offset of 0: a queue may begin again, with another unit.
-        begins = queue_offset == 0 and (self.unit(0) or ())[:2] != (physical_offset, size)
-        if not is_first and expected < self._wrote and not begins:
+        is_known = queue_offset != 0 or (self.unit(0) or ())[:2] == (physical_offset, size)
+        if not is_first and expected < self._wrote and is_known:
             return False
         gap = 0 if is_first else (expected - self._wrote) // UNIT_SIZE
         if 0 < gap <= max_gap:
@@ -206,8 +206,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         if self.ext is not None:
             return False
         if not self.files.entries:
-            first, size, tags_code = UNIT.unpack(stored[:UNIT_SIZE])
-            self.put_message_position_info(first, size, tags_code, queue_offset)
+            self.put_message_position_info(*UNIT.unpack(stored[:UNIT_SIZE]), queue_offset)
             stored, queue_offset = stored[UNIT_SIZE:], queue_offset + 1
             if not stored:
                 return True
@@ -219,8 +218,7 @@ class ConsumeQueueWriter(ConsumeQueue):
             except BaseException:  # A full disk may have cut it off at a file's end.
                 self.max_physical_offset = self._max_physical_offset()
                 raise
-            last = Unit._make(UNIT.unpack(stored[-UNIT_SIZE:]))
-            self.max_physical_offset = last.physical_offset + last.size
+            self.max_physical_offset = sum(UNIT.unpack(stored[-UNIT_SIZE:])[:2])
         return goes_on
 
     def _put_row(self, row: tuple[int, ...], max_gap: int) -> None:
