@@ -289,6 +289,27 @@ def test_other_things_that_may_be_wrong(
     assert everything(root) == before
 
 
+@pytest.mark.parametrize("has_queues", [True, False])
+def test_an_only_file_of_the_log_that_is_empty_stays_where_queues_are(
+    sound: Path, tmp_path: Path, has_queues: bool
+) -> None:
+    """4.9.3 does not start on it; without it, it would, and destroy all queues."""
+    root = Path(shutil.copytree(sound, tmp_path / "store"))
+    first, *others = sorted((root / "commitlog").iterdir())
+    os.truncate(first, 0)
+    for path in others:
+        path.unlink()
+    if not has_queues:
+        shutil.rmtree(root / "consumequeue")
+    plan = make_plan(root, CONFIG)
+    actions = {step.action for step in plan.steps}
+    assert (model.QUARANTINE in actions) != has_queues
+    if has_queues:
+        assert not actions & {model.REBUILD_INDEX, model.REBUILD_QUEUE, model.SET_CHECKPOINT}
+        (left,) = [one for one in plan.left if one.found.code == "file-length-mismatch"]
+        assert "from a replica or a backup" in left.why
+
+
 def test_what_is_built_belongs_to_whom_the_store_does(broken: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root gives files away")

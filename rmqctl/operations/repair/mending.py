@@ -61,6 +61,10 @@ _MOUNT_FIRST = (
     "A file of the log is a link that leads nowhere, and what is in it would be missed: mount that "
     "disk first, or remove the link where it is nobody's."
 )
+_ONLY_LOG_FILE = (
+    "There is no other file of the log, and without one a broker deletes all queues: bring it back "
+    "from a replica or a backup."
+)
 _LOG_PROBLEMS = dict.fromkeys(SALVAGED, _SALVAGE_FIRST) | {
     "commitlog-missing": "There is no log to make anything from.",
     "file-length-unproven": "Nothing confirms how long the log's files are: give the broker.conf.",
@@ -168,7 +172,11 @@ class Mending:
         names = sorted(paths.scan_names(self._root / paths.COMMIT_LOG))
         is_last = path == f"{paths.COMMIT_LOG}/{names[-1]}" if names else False
         if is_last and found.found == "0" and files.entries:
-            return model.QUARANTINE, path
+            queues = self._store.queues.directories()
+            if any(one.size for one in files.entries) or next(iter(queues), None) is None:
+                return model.QUARANTINE, path
+            self.why = self.log_problem = _ONLY_LOG_FILE
+            return None
         if path.startswith(paths.COMMIT_LOG):
             self.log_problem = self.log_problem or _SALVAGE_FIRST
         return None

@@ -129,7 +129,8 @@ LOG_CODES: dict[str, Code] = {
         "directory",
         "a file's length is not that of its neighbours, or not of the configured geometry",
         "A broker refuses to start on it. If it uses other sizes give its broker.conf with "
-        "--broker-conf. An empty last file of the log `rmqctl repair` moves away; of a queue's, "
+        "--broker-conf. An empty last file of the log, but for an only one, `rmqctl repair` moves "
+        "away; of a queue's, "
         "`rmqctl rebuild queues` writes a whole one.",
     ),
     "file-length-unproven": Code(
