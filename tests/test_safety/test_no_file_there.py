@@ -224,3 +224,30 @@ def test_a_file_that_is_not_there_is_no_matter_of_rights(cli: Cli, store: Path) 
     done = cli("repair", "--apply", missing, store=store)
     assert done.code == 5
     assert "there is no such file" in done.err and "`rmqctl repair --plan FILE`" in done.err
+
+
+def test_links_that_lead_to_each_other(cli: Cli, store: Path, tmp_path: Path) -> None:
+    """In a store, and as the place of what is written."""
+    for path in (store / "lock", tmp_path / "loop"):
+        path.unlink(missing_ok=True)
+        path.symlink_to(path.name)
+    before = state(store)
+    for line in (
+        ("backup", "create", "--output", tmp_path / "backup"),
+        ("repair", "--plan", tmp_path / "plan"),
+        ("repair", "--plan", tmp_path / "loop"),
+        ("verify", "--report", tmp_path / "loop"),
+        ("simulate-start", "--report", tmp_path / "loop"),
+        ("stats", "--html", tmp_path / "loop"),
+        ("salvage", "--output", tmp_path / "loop"),
+        ("salvage", "--output", tmp_path / "new", "--from", tmp_path / "loop"),
+        ("corrupt", "--output", tmp_path / "loop"),
+        ("export", "--output", tmp_path / "loop", "--format", "ndjson"),
+        ("rebuild", "all", "--output", tmp_path / "loop"),
+    ):
+        done = cli(*line, store=store)
+        assert done.code in (0, 1, 3, 5, 6), (line, done.err)
+        if tmp_path / "loop" in line:
+            assert done.code >= 3 and str(tmp_path / "loop") in done.err, line
+    assert state(store) == before
+    assert os.readlink(tmp_path / "loop") == "loop"

@@ -111,10 +111,11 @@ def _as_store(
             "--format store takes all messages of one store in a directory: leave "
             "--topic, --since, --until, --columns and --master out."
         )
+    from rmqctl.engine.files.paths import resolved
     from rmqctl.operations.mend.plainstore import log_range, write_plain_store
 
     one, place = settings.settings(store=settings.named[0]), Path(to)
-    if place.resolve().is_relative_to(one.root.resolve()):
+    if resolved(place).is_relative_to(resolved(one.root)):
         raise click.UsageError(
             f"--output {to} lies in the store {one.root}, which is only read: give a place outside."
         )

@@ -150,8 +150,10 @@ def _check_place(options: dict[str, Any]) -> None:
 
 
 def _check_outside(plans: list[RebuildPlan], output: Path | None) -> None:
+    from rmqctl.engine.files.paths import resolved
+
     for plan in plans:
-        if output is not None and output.resolve().is_relative_to(plan.root.resolve()):
+        if output is not None and resolved(output).is_relative_to(resolved(plan.root)):
             raise click.UsageError(
                 f"--output {output} lies in the store {plan.root}, which is only read then: give a "
                 "place outside."

@@ -101,8 +101,10 @@ def command(
 
 
 def _check_outside(settings: Settings, output: Path, other: Path | None) -> None:
+    from rmqctl.engine.files.paths import resolved
+
     for store in (settings.root, other):
-        if store is not None and output.resolve().is_relative_to(store.resolve()):
+        if store is not None and resolved(output).is_relative_to(resolved(store)):
             raise click.UsageError(
                 f"--output {output} lies in the store {store}, which is only read: give a place "
                 "outside."

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from rmqctl.cli.html.parts import text
+from rmqctl.engine.files.paths import resolved
 from rmqctl.errors import CannotWrite, CannotWriteThere
 
 
@@ -51,6 +52,8 @@ def check_place(path: Path) -> None:
         raise CannotWriteThere(path=str(path), reason="there is no directory for it")
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
         raise CannotWriteThere(path=str(path), reason="no right to write in its directory")
+    if resolved(path).is_symlink():
+        raise CannotWriteThere(path=str(path), reason="links there lead to each other")
     if path.exists() and not path.is_file():
         raise CannotWriteThere(path=str(path), reason="it is no regular file")
 
@@ -59,7 +62,7 @@ def write(path: Path, page: str) -> None:
     """The file appears whole, at the end of a link too. :raises CannotWrite: it cannot be
     written."""
     check_place(path)
-    path = path.resolve()
+    path = resolved(path)
     building = path.with_name(f".rmqctl-{os.getpid()}.html")
     try:
         building.write_text(page, "utf-8", errors="backslashreplace")

@@ -158,6 +158,12 @@ def scan_names(directory: Path | str) -> list[str]:
         raise CannotRead(path=str(directory), reason=error.strerror) from error
 
 
+def resolved(path: Path) -> Path:
+    """Where links lead, the last of which need not be there. Of links that lead to each other as
+    far as they do (``Path.resolve`` raises an error of its own): who opens it gets the system's."""
+    return Path(os.path.realpath(path))
+
+
 def open_for_reading(path: Path | str) -> int:
     """A descriptor of a regular file; :raises NotAFile: it is another thing.
     :raises CannotRead: the system refuses."""

@@ -126,10 +126,10 @@ def _plain_directories(root: Path, config: MessageStoreConfig) -> LogDirectories
 def lies_within(path: Path, root: Path, config: MessageStoreConfig) -> bool:
     """Whether a path, of a file that need not be there, lies in a store: at its root, in one of the
     directories of its log, or behind a link in it. Errors as of :func:`log_directories`."""
-    place = path.resolve()
+    place = paths.resolved(path)
     parts = [root, *(root / name for name in paths.scan_names(root))]
     parts += log_directories(root, config).all
-    return any(place.is_relative_to(part.resolve()) for part in parts)
+    return any(place.is_relative_to(paths.resolved(part)) for part in parts)
 
 
 def _split(text: str) -> list[Path]:

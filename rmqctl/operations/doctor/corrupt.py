@@ -53,7 +53,7 @@ def corrupt(
         the disk is full. :raises NothingToDamage: the store has nothing of the kind.
     """
     paths.check_store(root)
-    if output.resolve().is_relative_to(root.resolve()):
+    if paths.resolved(output).is_relative_to(paths.resolved(root)):
         raise CannotWriteThere(path=str(output), reason="it lies inside the store")
     file_size = commit_log_file_size(root, config)
     log_at = log_directories(root, config)

@@ -149,7 +149,7 @@ def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePl
         log.files.check_regular(links_only=True)
         other = None
         if wanted.other is not None:
-            if wanted.other.resolve() == root.resolve():
+            if paths.resolved(wanted.other) == paths.resolved(root):
                 raise UsageError(reason="the other store is this one: name another copy of it.")
             other = OtherLog(wanted.other, in_own_directory(wanted.config), log)
             undo.callback(other.close)

@@ -83,7 +83,7 @@ def check_plan(root: Path, config: MessageStoreConfig, plan: Plan) -> None:
             if reason is None and fingerprint(root / path) != known:
                 reason = f"{path} is not what it was (step {step.number})"
     if reason is not None:
-        if root.resolve() != Path(plan.store).resolve():
+        if paths.resolved(root) != paths.resolved(Path(plan.store)):
             reason += f"; it was made for {plan.store}"
         raise PlanDoesNotFit(store=str(root), reason=reason)
     check_movable(root, plan.steps)

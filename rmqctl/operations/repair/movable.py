@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqctl.engine.files.paths import resolved
 from rmqctl.errors import CannotWrite, StoreReadOnly
 from rmqctl.operations.mend.swap import refuse_links
 from rmqctl.operations.repair import model
@@ -27,7 +28,7 @@ def check_movable(root: Path, steps: tuple[model.Step, ...]) -> None:
     :raises CannotWrite: something of it is mounted in the store.
     :raises StoreReadOnly: there is no right to move it, or to put something in its place.
     """
-    mounts = set(_mounts_in(root.resolve()))
+    mounts = set(_mounts_in(resolved(root)))
     for step in steps:
         is_many = step.action in (model.REBUILD_QUEUES, model.REBUILD_QUEUE, model.REBUILD_TIMER)
         for path in touched(step) if is_many else [step.path]:
@@ -53,7 +54,7 @@ def _mounts_in(root: Path) -> Iterator[Path]:
 
 
 def _check_mounts(root: Path, path: str, mounts: set[Path]) -> None:
-    place = root.resolve() / path
+    place = resolved(root) / path
     if mounts.isdisjoint((place, *place.parents)):
         return
     reason = (
