@@ -4,6 +4,7 @@ consume queues, with which no broker starts."""
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -248,3 +249,19 @@ def test_a_plan_leaves_them_to_a_rebuild(cli: Cli, root: Path, tmp_path: Path, n
     assert call(cli, root, "rebuild", "queues", "--in-place", "--yes", *one).code == 0
     assert path.read_bytes() == units
     assert call(cli, root, "verify").code == 0
+
+
+def test_a_plan_of_repair_holds_no_step_that_it_could_not_do(
+    cli: Cli, root: Path, tmp_path: Path
+) -> None:
+    """A stranger in the place of a batch queue's file is left: no plan moves anything there."""
+    path = min((root / "batchconsumequeue" / TOPIC / "0").iterdir())
+    path.unlink()
+    os.mkfifo(path)
+    plan = tmp_path / "plan"
+    done = call(cli, root, "repair", "--plan", plan)
+    assert done.code == 1, done.err
+    assert json.loads(plan.read_text())["steps"] == []
+    (left,) = [row for row in done.rows if row.get("code") == "foreign-file"]
+    assert left["path"] == str(path.relative_to(root))
+    assert call(cli, root, "repair", "--apply", plan, "--dry-run").code == 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import RmqctlError
 from rmqctl.operations.repair import model
+from rmqctl.operations.repair.planfile import MOVED_ROOMS
 from rmqctl.operations.verify.directories import LEADS_NOWHERE
 from rmqctl.operations.verify.findings import SALVAGED
 
@@ -155,6 +157,10 @@ class Mending:
             return None
         # A name that only does not fit the sizes may be a file of the log by other sizes.
         if not path or path.startswith("/") or (found.found or "").startswith("not a multiple"):
+            return None
+        if Path(path).parts[0] not in MOVED_ROOMS:
+            if Path(path).parts[0] == paths.BATCH_CONSUME_QUEUE:
+                self.why = _BATCH_QUEUE
             return None
         if path == paths.CONSUME_QUEUE:
             return (model.REBUILD_QUEUES,)

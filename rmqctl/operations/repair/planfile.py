@@ -23,17 +23,13 @@ _HOW = (
     "changed."
 )
 _FIELDS = {"format", "version", "how", "store", "made", "premises", "steps", "left", "left_out"}
+#: Out of these directories a plan moves what is in the way.
+MOVED_ROOMS = (
+    *(paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX),
+    brokerjson.CONFIG,
+)
 #: Where each action that names a path may name one.
-_ROOMS = {
-    QUARANTINE: (
-        paths.COMMIT_LOG,
-        paths.CONSUME_QUEUE,
-        paths.CONSUME_QUEUE_EXT,
-        paths.INDEX,
-        brokerjson.CONFIG,
-    ),
-    CUT_TAIL: (paths.COMMIT_LOG,),
-}
+_ROOMS = {QUARANTINE: MOVED_ROOMS, CUT_TAIL: (paths.COMMIT_LOG,)}
 
 
 def plan_text(plan: Plan) -> str:
