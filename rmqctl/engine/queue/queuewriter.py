@@ -206,7 +206,8 @@ class ConsumeQueueWriter(ConsumeQueue):
         if self.ext is not None:
             return False
         if not self.files.entries:
-            self.put_message_position_info(*UNIT.unpack(stored[:UNIT_SIZE]), queue_offset)
+            first, size, tags_code = UNIT.unpack(stored[:UNIT_SIZE])
+            self.put_message_position_info(first, size, tags_code, queue_offset)
             stored, queue_offset = stored[UNIT_SIZE:], queue_offset + 1
             if not stored:
                 return True
@@ -218,7 +219,8 @@ class ConsumeQueueWriter(ConsumeQueue):
             except BaseException:  # A full disk may have cut it off at a file's end.
                 self.max_physical_offset = self._max_physical_offset()
                 raise
-            self.max_physical_offset = sum(UNIT.unpack(stored[-UNIT_SIZE:])[:2])
+            last = Unit._make(UNIT.unpack(stored[-UNIT_SIZE:]))
+            self.max_physical_offset = last.physical_offset + last.size
         return goes_on
 
     def _put_row(self, row: tuple[int, ...], max_gap: int) -> None:
