@@ -251,7 +251,7 @@ class QueueHasHole(DamagedStore):
     template = (
         "queue {queue_id} of topic {topic!r} has no unit at queue offset {queue_offset}, and units "
         "behind it: a broker would drop those at its start, and the messages put now with them. "
-        "Nothing was put. `rmqctl rebuild queues --topic TOPIC --in-place` makes the queue anew."
+        "Nothing was put to it. `rmqctl rebuild queues --topic TOPIC --in-place` makes it anew."
     )
 
 
