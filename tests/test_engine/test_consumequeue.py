@@ -137,6 +137,26 @@ def test_nor_is_the_first_unit_behind_one_of_a_wrong_place(tmp_path: Path) -> No
     queue.close()
 
 
+@pytest.mark.parametrize("first", [0, 4, 8])
+def test_fillers_at_the_end_are_followed_by_the_unit_that_they_are_for(
+    tmp_path: Path, first: int
+) -> None:
+    """A kill comes between the two: what stands before them is not put again, nor written over."""
+    queue = queue_at(tmp_path)
+    for number in range(5):
+        queue.put_message_position_info(100 * number, 100, 1, number)
+    queue._fill(3)
+    queue.close()
+    queue = queue_at(tmp_path)
+    for number in (*range(first, 5), 8, 9):
+        is_put = queue.put_message_position_info(100 * number, 100, 1, number, max_gap=10)
+        assert is_put == (number >= 8)
+    wanted = [Unit(100 * number, 100, 1) for number in (0, 1, 2, 3, 4, 8, 9)]
+    wanted[5:5] = [Unit._make(UNIT.unpack(PRE_BLANK))] * 3
+    assert [queue.unit(number) for number in range(queue.max_offset)] == wanted
+    queue.close()
+
+
 def test_the_range_of_the_log_cuts_a_queue(tmp_path: Path) -> None:
     queue = queue_at(tmp_path)
     for at in range(12):

@@ -131,8 +131,10 @@ class ConsumeQueue:
         return 0
 
     def _max_physical_offset(self) -> int:
-        last = self.unit(self.max_offset - 1)
-        return -1 if last is None or last.is_pre_blank else last.physical_offset + last.size
+        at = self.max_offset - 1
+        while (last := self.unit(at)) is not None and last.is_pre_blank:
+            at -= 1  # Fillers stand behind units where a kill came before the one they are for.
+        return -1 if last is None else last.physical_offset + last.size
 
     def cut(self, log_min: int, log_end: int) -> None:
         """Applies the log's range as the broker's start does: units at or beyond ``log_end`` are
