@@ -85,13 +85,14 @@ def test_without_damage_all_is_read_again(tmp_path: Path) -> None:
     assert checkpoint is not None and checkpoint.logics_msg_timestamp == 0
 
 
-def fill_with_a_clock_set_back(root: Path) -> None:
-    """A store whose clock went back by an hour before its last third was put."""
+def fill_with_a_clock_set_back(root: Path, end: int = 150, files: int = 4) -> None:
+    """A store whose clock went back by an hour when 100 of ``end`` messages were put, with so many
+    index files."""
     for first, time in ((0, TIME), (100, TIME - 3_600_000)):
         with MessageStore(root, SET_BACK, writable=True, create=True, clock=Clock(time)) as store:
-            for number in range(first, 150 if first else 100):
+            for number in range(first, end if first else 100):
                 assert store.put_message(message(number, body=b"x" * 200), flush=False).is_ok
-            assert len(store.index.paths) == (3 if first == 0 else 4)
+            assert len(store.index.paths) == (3 if first == 0 else files)
 
 
 def deleted_index_files(root: Path) -> set[str]:
@@ -100,13 +101,14 @@ def deleted_index_files(root: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("abort", [False, True], ids=["clean", "abort"])
+@pytest.mark.parametrize(("end", "files"), [(150, 4), (200, 5)])
 def test_index_files_from_before_a_clock_was_set_back_stay_trusted(
-    tmp_path: Path, abort: bool
+    tmp_path: Path, abort: bool, end: int, files: int
 ) -> None:
     """A broker would throw away what is newer than the checkpoint says, and come by few of their
     records."""
     root = tmp_path / "store"
-    fill_with_a_clock_set_back(root)
+    fill_with_a_clock_set_back(root, end, files)
     last = sorted((root / "commitlog").iterdir())[-1]
     data = last.read_bytes()
     last.write_bytes(data.rstrip(b"\0")[:-50].ljust(len(data), b"\0"))

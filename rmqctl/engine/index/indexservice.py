@@ -208,14 +208,16 @@ class IndexService:
 
     def filled_timestamp(self, changed: Collection[Path] = ()) -> int:
         """End timestamp of the newest full file before those that are ``changed``; 0 without: the
-        engine's checkpoint has it when that file is on disk (``IndexService#flush``)."""
+        engine's checkpoint has it when that file is on disk (``IndexService#flush``). Where the
+        clock has gone back an older one may end later, and is to stay trusted, too."""
         paths = list(takewhile(lambda path: path not in changed, self.paths))
-        for path in reversed(paths):
+        ends = [0]
+        for path in paths:
             header = self._header(path)
             is_full = header is not None and header.index_count >= self.geometry.index_num
             if header is not None and header.is_plausible and (is_full or path != paths[-1]):
-                return header.end_timestamp
-        return 0
+                ends.append(header.end_timestamp)
+        return max(ends)
 
     def last_header(self) -> IndexHeader | None:
         """That of the newest file; None without one, or where it is of a wrong length."""

@@ -106,7 +106,8 @@ class StoreFlusher:
         self._doubtful = plan.doubtful
         if index is not None and filled < self.checkpoint.index_msg_timestamp:
             # The newest file, unless it is full, is written to: a start after a kill must not trust
-            # it (``IndexService#load``).
+            # it (``IndexService#load``), but where the clock has gone back, and it would throw the
+            # older ones away with it.
             self.checkpoint = self.checkpoint._replace(index_msg_timestamp=filled)
         if plan.is_clean:
             self._note_index_on_disk(changed)
