@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,11 @@ class ParquetFiles:
             path = place / f"part-{number:05d}{SUFFIXES['parquet']}"
             # Opened here: names that are no UTF-8 pyarrow takes as bytes alone.
             file = pa.OSFile(os.fsencode(path), "wb")
-            writer = pq.ParquetWriter(file, schema)
+            try:
+                writer = pq.ParquetWriter(file, schema)
+            except BaseException:
+                file.close()
+                raise
         self._open[directory] = writer, file  # The last one used is the last one closed.
         return writer
 
@@ -84,8 +89,9 @@ class ParquetFiles:
 
     def abandon(self) -> None:
         """Lets go of the files."""
-        while self._open:
-            self._close(next(iter(self._open)))
+        with ExitStack() as each:  # One that cannot be written keeps no other one open.
+            for directory in self._open:
+                each.callback(self._close, directory)
 
     def _close(self, directory: str) -> None:
         writer, file = self._open.pop(directory)

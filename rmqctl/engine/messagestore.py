@@ -143,7 +143,7 @@ class WritableStore(MessageStore):
     :param create: make the store when there is none.
     :param catches_up: dispatch what the plan says; else the caller does, from the log's first
         record on.
-    :param puts: refuse before anything is changed where the first put would be refused.
+    :param puts: refuse damage before the log's end, as a put would, before anything is changed.
     :param clock: gives the store time of an append, in milliseconds.
     :param progress: told of the bytes of log that a recovery has read, and then dispatched.
     :raises StoreNotFound, NotAStore: there is no store at ``root``.

@@ -14,7 +14,7 @@ from tests import processes
 #: Dies at the Nth row that it keeps: before its file is begun, in the middle of it, when it is
 #: written and has not its name, or when it has.
 DYING = """
-import os, signal, sys
+import io, os, signal, sys
 from rmqctl.arrow import rowfiles
 from rmqctl.cli.main import run
 
@@ -25,15 +25,18 @@ replace = rowfiles.Path.replace
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def dying_write(table, path):
+def dying_write(table, file):
     global left
     left -= 1
     if left == 0 and place == "before":
         die()
-    write(table, path)
     if left == 0 and place == "amid":
-        os.truncate(path, os.path.getsize(path) // 2)
+        whole = io.BytesIO()
+        write(table, whole)
+        file.write(whole.getvalue()[: len(whole.getvalue()) // 2])
+        file.flush()
         die()
+    write(table, file)
 
 def dying_replace(self, path):
     if left == 0 and place == "written":

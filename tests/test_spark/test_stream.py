@@ -349,7 +349,7 @@ def test_restarts_from_a_checkpoint(spark: SparkSession, live: Live, tmp_path: P
             .trigger(availableNow=True)
             .start(str(out))
         )
-        query.awaitTermination()
+        assert query.awaitTermination(120)
         return sum(1 for name in os.listdir(checkpoint / "commits") if name.isdigit())
 
     live.put(20)
