@@ -208,16 +208,21 @@ class IndexService:
 
     def filled_timestamp(self, changed: Collection[Path] = ()) -> int:
         """End timestamp of the newest full file before those that are ``changed``; 0 without: the
-        engine's checkpoint has it when that file is on disk (``IndexService#flush``). Where the
-        clock has gone back an older one may end later, and is to stay trusted, too."""
+        engine's checkpoint has it when that file is on disk (``IndexService#flush``)."""
+        return next(self._filled_timestamps(changed), 0)
+
+    def latest_timestamp(self, changed: Collection[Path]) -> int:
+        """The latest of all full files before those that are ``changed``, which is to stay trusted,
+        too: an older one than the newest, where the clock has gone back. Looks at every file."""
+        return max(self._filled_timestamps(changed), default=0)
+
+    def _filled_timestamps(self, changed: Collection[Path]) -> Iterator[int]:
         paths = list(takewhile(lambda path: path not in changed, self.paths))
-        ends = [0]
-        for path in paths:
+        for path in reversed(paths):
             header = self._header(path)
             is_full = header is not None and header.index_count >= self.geometry.index_num
             if header is not None and header.is_plausible and (is_full or path != paths[-1]):
-                ends.append(header.end_timestamp)
-        return max(ends)
+                yield header.end_timestamp
 
     def last_header(self) -> IndexHeader | None:
         """That of the newest file; None without one, or where it is of a wrong length."""

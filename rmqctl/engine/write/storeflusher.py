@@ -99,7 +99,7 @@ class StoreFlusher:
         self._flushed = dict.fromkeys(STRUCTURES, max(plan.dispatched_to, self._log.min_offset))
         index = self._derived.index
         changed = {cut.path for cut in plan.index_cuts}
-        filled = 0 if index is None else max(index.filled_timestamp(changed), 0)
+        filled = 0 if index is None else max(index.latest_timestamp(changed), 0)
         self.checkpoint = plan.checkpoint.until(plan.end.store_timestamp, filled)
         self._is_first = plan.end.offset == 0 and self.checkpoint == Checkpoint()
         self._hold_back = hold_back

@@ -61,7 +61,7 @@ def bring_in_order(root: Path, config: MessageStoreConfig) -> None:
     with MessageStore(root, config) as store:
         store.check_log_lengths()
         plan = store.start_plan()
-        filled = store.index.filled_timestamp({cut.path for cut in plan.index_cuts})
+        filled = store.index.latest_timestamp({cut.path for cut in plan.index_cuts})
     said = plan.checkpoint.until(plan.end.store_timestamp, filled)
     if plan.is_needed or said != plan.checkpoint:
         MessageStore(root, config, writable=True).close()
