@@ -154,31 +154,3 @@ def test_a_log_that_lost_its_end_has_units_of_it_before_a_damaged_last_one_cut(
         queue = store.consume_queue(*where)
         assert queue is not None
         assert queue.max_offset == lost
-
-
-@pytest.mark.parametrize("is_clean", [True, False])
-def test_a_damaged_unit_among_others_takes_none_of_them_where_the_log_lost_its_end(
-    tmp_path: Path, is_clean: bool
-) -> None:
-    """Nobody would dispatch those behind it again, and the next put would have their offsets."""
-    root = tmp_path / "store"
-    where = make(root)
-    late = message(UNITS)
-    late.topic = "late"
-    with MessageStore(root, CONFIG, writable=True) as store:
-        end = store.max_offset
-        assert store.put_message(late).is_ok
-    change_unit(root, where, 61, "behind the log")
-    log = root / "commitlog" / f"{0:020d}"
-    data = log.read_bytes()
-    log.write_bytes(data[:end] + bytes(len(data) - end))
-    if not is_clean:
-        (root / "abort").touch()
-    again = message(UNITS)
-    again.topic, again.queue_id = where
-    with MessageStore(root, CONFIG, writable=True) as store:
-        queue = store.consume_queue(*where)
-        assert queue is not None
-        assert queue.max_offset == UNITS
-        with pytest.raises(DamagedStore, match="unit at queue offset 61 of"):
-            store.put_message(again)

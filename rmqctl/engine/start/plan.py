@@ -335,17 +335,12 @@ def _cut(
     is_lost = any(one.last is not None and one.last.physical_offset >= log_end for one in facts)
     for one in facts:
         end, last = one.end, one.last
-        if is_lost and one.end:
+        if is_lost and last is not None:
             table = files.queues
             where = table.directory / one.topic / str(one.queue_id)
             queue = ConsumeQueue(where, one.topic, one.queue_id, table.file_size)
             try:
                 end = first_beyond(queue, log_end, one.end)
-                if (last is None or last.physical_offset < log_end) and any(
-                    unit.physical_offset < log_end and not unit.is_pre_blank
-                    for _, unit in queue.units(end, one.end - 1)
-                ):
-                    end = one.end  # A damaged unit among others: what is put there is refused.
                 last = _facts(queue, end, one.is_hole).last
             finally:
                 queue.close()
