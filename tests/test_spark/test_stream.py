@@ -350,6 +350,7 @@ def test_restarts_from_a_checkpoint(spark: SparkSession, live: Live, tmp_path: P
             .start(str(out))
         )
         assert query.awaitTermination(120)
+        assert query.exception() is None
         return sum(1 for name in os.listdir(checkpoint / "commits") if name.isdigit())
 
     live.put(20)
