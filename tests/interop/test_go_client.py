@@ -169,7 +169,9 @@ def dialogue(client: GoClient, places: Places, root: Path) -> Told:
             raise GaveUp(f"{len(rows)} messages came, and not {count}")
 
     for how, rows in SENT.items():
-        sent(how, rows, len(rows), how=how)
+        # Of two that nobody waits for, a broker's threads may store the second one first.
+        for some in [[one] for one in rows] if how == "oneway" else [rows]:
+            sent(how, some, len(some), how=how)
     sent("again", [AGAIN], 1, how="sync")
     for state in (COMMIT, ROLLBACK):
         sent(
