@@ -103,17 +103,24 @@ def main() -> None:
 
 def interrupts_again(lost: sys.UnraisableHookArgs) -> None:
     """Ctrl-C that comes while a finalizer runs is raised in it, and Python only prints that and
-    goes on; py4j has many finalizers. It comes once more when the finalizer has ended: here it
-    would be lost too."""
+    goes on; py4j has many finalizers. It comes once more when this function has ended: in here it
+    would be lost, too."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
-    from _thread import interrupt_main
-    from threading import Timer
+    import time
+    from _thread import interrupt_main, start_new_thread
 
-    again = Timer(0.01, interrupt_main)
-    again.daemon = True
-    again.start()
+    has_ended = [False]
+
+    def interrupt_again() -> None:
+        while not has_ended[0]:
+            time.sleep(0.001)
+        interrupt_main()
+
+    start_new_thread(interrupt_again, ())
+    # Python hears no signal between this and the end of the function, as it does after a call.
+    has_ended[0] = True
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -345,11 +345,18 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
-def test_ctrl_c_in_a_finalizer(store: Path) -> None:
-    """Python prints what a finalizer raises, and goes on."""
-    code = """
-import os, signal, time
+@pytest.mark.parametrize("busy", [0, 0.2], ids=["idle", "busy"])
+def test_ctrl_c_in_a_finalizer(store: Path, busy: float) -> None:
+    """Python prints what a finalizer raises, and goes on. On a busy machine what tells the command
+    of it may run long before the command goes on."""
+    code = f"""
+import _thread, os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
+start = _thread.start_new_thread
+def start_and_wait(*arguments):
+    start(*arguments)
+    time.sleep({busy})
+_thread.start_new_thread = start_and_wait
 from rmqctl.cli import settings
 from rmqctl.cli.main import main
 class Finalized:
