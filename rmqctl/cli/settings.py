@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.files.filequeue import FileEntry
     from rmqctl.engine.messagestore import MessageStore, WritableStore
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.engine.start.model import StartPlan
     from rmqctl.rows import Row
 
 
@@ -116,16 +117,16 @@ class Settings(NamedTuple):
 
         return late_progress(title, quiet=self.quiet)
 
-    def planned_recovery(self, store: MessageStore, writer: RowWriter) -> bool:
-        """For a dry run: the row of what opening for writing would do first; whether there is
+    def planned_recovery(self, store: MessageStore, writer: RowWriter) -> StartPlan:
+        """For a dry run: what opening for writing would do first, and the row of it, where that is
         anything."""
-        from rmqctl.operations.mend.recovery import planned_row
+        from rmqctl.operations.mend.recovery import checked_plan, recovery_row
 
         with self.quiet_progress("recovery") as progress:
-            row = planned_row(store, progress)
-        if row is not None:
-            writer.row(row)
-        return row is not None
+            plan = checked_plan(store, progress)
+        if plan.is_needed:
+            writer.row(recovery_row(plan))
+        return plan
 
     def note_irregular(self, files: list[str]) -> None:
         """Says which files are not as long as they must be, so that something may be left out."""

@@ -257,17 +257,16 @@ def _check(
     from rmqctl.operations.change import messagefields, messagemaker, put, putstream
 
     with settings.open() as store, settings.writer("append_result", bulk=True) as writer:
-        settings.planned_recovery(store, writer)
-        put.check_place(store)
+        dry = put.DryPut(store, settings.planned_recovery(store, writer))
         if source is None:
             message = messagefields.message_from_fields(fields)
-            row = put.check_one(store, _timed(store, message, when))
+            row = dry.check(_timed(store, message, when))
             writer.row(row)
             return _status(settings, row)
         with LineSource(source) as lines:
             run = putstream.BulkPut(lines.name)
             maker = messagemaker.MessageMaker(messagefields.checked_fields(fields), **makes)
-            for row in putstream.check_lines(store, lines, run, maker):
+            for row in putstream.check_lines(dry, lines, run, maker):
                 writer.row(row)
     _note_damages(settings, run)
     return _status(settings, run.refused, run.line)

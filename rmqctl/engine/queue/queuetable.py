@@ -112,26 +112,19 @@ class ConsumeQueueTable(ABC):
         queue = self.find(topic, queue_id)
         if queue is None:
             return 0
-        if has_hole(queue):
-            end = written_units(queue).end
-            raise QueueHasHole(topic=topic, queue_id=queue_id, queue_offset=end)
-        if has_unit_behind(queue, log_end):
-            raise DamagedStore(
-                reason=f"the unit at queue offset {first_beyond(queue, log_end, queue.max_offset)} "
-                f"of queue {queue_id} of topic {topic!r} is of a place behind the log: a broker "
-                "would drop it and those behind it at its start, and the messages put now with "
-                "them. Nothing was put to it: `rmqctl rebuild queues --topic TOPIC --in-place` "
-                "makes it anew",
-                physical_offset=log_end,
-            )
-        if queue.max_physical_offset > log_end:
-            raise DamagedStore(
-                reason=f"the last unit of queue {queue_id} of topic {topic!r} says of its record "
-                "that it ends behind the log, and a message put now would get no unit. Nothing was "
-                "put to it: `rmqctl rebuild queues --topic TOPIC --in-place` makes it anew",
-                physical_offset=queue.max_physical_offset,
-            )
+        _check_goes_on(queue, log_end)
         return queue.max_offset
+
+    def check_goes_on(self, topic: str, queue_id: int, log_end: int) -> None:
+        """:meth:`next_offset` of who does not write: he may have the queue cut to the log, and here
+        it is looked at as it is stored.
+
+        :raises QueueHasHole, DamagedStore, FileLengthContradiction: as there.
+        """
+        where = self._directory_of(topic, queue_id)
+        if where is not None:
+            queue = ConsumeQueue(where, topic, queue_id, self.file_size, strict=True)
+            _check_goes_on(queue, log_end)
 
     @abstractmethod
     def close(self) -> None:
@@ -156,6 +149,30 @@ class ConsumeQueueTable(ABC):
         """Has a queue end where the log does."""
         if self._log_range is not None:
             queue.cut(*self._log_range())
+
+
+def _check_goes_on(queue: ConsumeQueue, log_end: int) -> None:
+    """Refuses to put behind the units of a queue: see :meth:`ConsumeQueueTable.next_offset`."""
+    topic, queue_id = queue.topic, queue.queue_id
+    if has_hole(queue):
+        end = written_units(queue).end
+        raise QueueHasHole(topic=topic, queue_id=queue_id, queue_offset=end)
+    if has_unit_behind(queue, log_end):
+        raise DamagedStore(
+            reason=f"the unit at queue offset {first_beyond(queue, log_end, queue.max_offset)} "
+            f"of queue {queue_id} of topic {topic!r} is of a place behind the log: a broker "
+            "would drop it and those behind it at its start, and the messages put now with "
+            "them. Nothing was put to it: `rmqctl rebuild queues --topic TOPIC --in-place` "
+            "makes it anew",
+            physical_offset=log_end,
+        )
+    if queue.max_physical_offset > log_end:
+        raise DamagedStore(
+            reason=f"the last unit of queue {queue_id} of topic {topic!r} says of its record "
+            "that it ends behind the log, and a message put now would get no unit. Nothing was "
+            "put to it: `rmqctl rebuild queues --topic TOPIC --in-place` makes it anew",
+            physical_offset=queue.max_physical_offset,
+        )
 
 
 class ConsumeQueueTableReader(ConsumeQueueTable):

@@ -11,6 +11,7 @@ from rmqctl.engine.start.nearend import check_before
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.start.model import StartPlan
     from rmqctl.rows.changes import AppendResultRow
 
 
@@ -21,24 +22,33 @@ def put_one(
     return append_result_row(_named(store.put_message(message, flush=flush), message))
 
 
-def check_place(store: MessageStore) -> None:
-    """Whether something can be put to a store that is open for reading.
+class DryPut:
+    """What puts would answer, of a store that is open for reading."""
 
-    :raises DamagedStore: not behind what stands before the log's end.
-    """
-    check_before(store.commit_log, store.max_offset)
+    def __init__(self, store: MessageStore, plan: StartPlan) -> None:
+        """``plan``: what opening it for writing would do first.
 
+        :raises DamagedStore: nothing can be put behind what stands before the log's end.
+        """
+        check_before(store.commit_log, store.max_offset)
+        self._store = store
+        #: Queues of which nothing is to be said: each is looked at once, as by who puts, and not
+        #: where its units are cut before.
+        self._sound = {(cut.topic, cut.queue_id) for cut in plan.queue_cuts}
 
-def check_one(store: MessageStore, message: MessageExtBrokerInner) -> AppendResultRow:
-    """What a put of one message would answer, of a store that is open for reading: its offsets are
-    None."""
-    checked = store.check_message(message)
-    if isinstance(checked, PutMessageResult):
-        return append_result_row(_named(checked, message))
-    sent = checked.message
-    return append_result_row(
-        PutMessageResult(PutMessageStatus.PUT_OK, None, sent.topic, sent.queue_id)
-    )
+    def check(self, message: MessageExtBrokerInner) -> AppendResultRow:
+        """The row of one message; its offsets are None.
+
+        :raises QueueHasHole, DamagedStore: a broker's start would cut its queue.
+        """
+        checked = self._store.check_message(message)
+        if isinstance(checked, PutMessageResult):
+            return append_result_row(_named(checked, message))
+        where = topic, queue_id = checked.message.topic, checked.message.queue_id
+        if where not in self._sound:
+            self._store.queues.check_goes_on(topic, queue_id, self._store.max_offset)
+            self._sound.add(where)
+        return append_result_row(PutMessageResult(PutMessageStatus.PUT_OK, None, topic, queue_id))
 
 
 def _named(result: PutMessageResult, message: MessageExtBrokerInner) -> PutMessageResult:

@@ -23,7 +23,7 @@ from rmqctl.engine.write.lines import Lines
 from rmqctl.errors import BadInputLine, TopicNotAllowed
 from rmqctl.operations.change.messagefields import STORE_HOST
 from rmqctl.operations.change.messagemaker import MessageMaker
-from rmqctl.operations.change.put import append_result_row, check_one
+from rmqctl.operations.change.put import DryPut, append_result_row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -158,15 +158,16 @@ class LineStream(Lines):
 
 
 def check_lines(
-    store: MessageStore, lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
+    dry: DryPut, lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
 ) -> Iterator[AppendResultRow]:
     """What a put of every line would answer; ends behind the first that would be refused. No count
-    of messages is kept but in ``run.line``. :raises BadInputLine: a line is no message."""
+    of messages is kept but in ``run.line``. :raises BadInputLine: a line is no message. Raises as
+    :meth:`DryPut.check`, too."""
     try:
         for message in messages_of(lines, run, maker):
             if message is None:
                 continue
-            row = check_one(store, message.full() if isinstance(message, PlainMessage) else message)
+            row = dry.check(message.full() if isinstance(message, PlainMessage) else message)
             yield row
             if row["status"] != PutMessageStatus.PUT_OK.value:
                 run.refused = row

@@ -22,7 +22,7 @@ from rmqctl.engine.record.record import Damage
 from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.rebuild import MOST_FILLED
-from rmqctl.operations.mend.recovery import planned_row
+from rmqctl.operations.mend.recovery import checked_plan
 from rmqctl.operations.progress import Progress
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def add_missing(
     config = as_written(root, config)
     with MessageStore(root, config) as store:
         known = _Known(store)
-        planned_row(store)  # Where a writing store would refuse to open, a dry run does too.
+        checked_plan(store)  # Where a writing store would refuse to open, a dry run does too.
         if dry_run:
             return _run(store, known, what, None, progress, jobs)
     # Opening must not catch up: a queue that is not there would begin with its last units.

@@ -21,8 +21,8 @@ def _silent(done: int, total: int) -> None:
     """No progress."""
 
 
-def planned_row(store: MessageStore, progress: Progress = _silent) -> RecoveryRow | None:
-    """What opening a store for writing would do, of one that is open for reading; None: nothing.
+def checked_plan(store: MessageStore, progress: Progress = _silent) -> StartPlan:
+    """What opening a store for writing would do, of one that is open for reading.
 
     :raises FileLengthUnproven, DamagedStore, CommitLogMissing, QueueHasHole: it would be refused.
     :raises UnsupportedStore: nobody writes such a store.
@@ -34,7 +34,7 @@ def planned_row(store: MessageStore, progress: Progress = _silent) -> RecoveryRo
     recovery.check(
         plan, store.root, log, store.index, store.dispatcher, store.config, plan.is_clean
     )
-    return recovery_row(plan) if plan.is_needed else None
+    return plan
 
 
 def recovery_row(plan: StartPlan) -> RecoveryRow:
