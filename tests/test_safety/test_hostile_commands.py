@@ -7,6 +7,8 @@ import os
 import shutil
 import stat
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -287,6 +289,34 @@ def test_config_files_that_are_none(cli: Cli, base: Path, kind: str, name: str) 
         assert done.code in (0, 1, 5), (line, done.err)
         assert done.code != 5 or str(root / "config") in done.err
     assert (base / "target").read_bytes() == before and not (base / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("schedule deliver", "delayOffset.json"),
+        ("serve --listen 127.0.0.1:0", "topics.json"),
+        ("serve --listen 127.0.0.1:0", "subscriptionGroup.json"),
+        ("serve --listen 127.0.0.1:0", "consumerOffset.json"),
+    ],
+)
+def test_a_broken_config_file_is_told_of_before_anything_changes(
+    copy_store: Callable[[str], Path],
+    broker_conf_file: Callable[[str], Path],
+    line: str,
+    name: str,
+) -> None:
+    """To open a store for writing changes its checkpoint."""
+    root = copy_store("broker")
+    for broken in (name, f"{name}.bak"):
+        (root / "config" / broken).write_text("{", "utf-8")
+    before = state(root)
+    command = [sys.executable, "-m", "rmqctl", *line.split(), "--store", str(root)]
+    command += ["--broker-conf", str(broker_conf_file("broker"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert name in done.stderr and "rmqctl config check" in done.stderr
+    assert state(root) == before
 
 
 # --- bodies -------------------------------------------------------------------------------

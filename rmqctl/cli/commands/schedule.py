@@ -138,8 +138,11 @@ def deliver(
     --skip-delivered passes over them.
     """
     from rmqctl.engine.messagestore import system_clock
+    from rmqctl.engine.services.schedule import load_delay_offsets
     from rmqctl.operations.change.schedule import Delivery, Skip
 
+    # A broken file of config/ is told of before opening for writing changes the checkpoint.
+    load_delay_offsets(settings.root)
     now = system_clock()
     delivery = Delivery(
         now if until is None else until,

@@ -162,7 +162,7 @@ def command(
     off. SIGTERM and Ctrl-C stop it. Nothing is authenticated: who reaches the address reads the
     store, unless --acl-file says otherwise.
     """
-    from rmqctl.engine.messagestore import system_clock
+    from rmqctl.engine.messagestore import MessageStore, system_clock
     from rmqctl.serve.broker import Broker
     from rmqctl.serve.processors.checks import Checks
     from rmqctl.serve.processors.delivery import Delivery
@@ -172,6 +172,9 @@ def command(
     tls = _tls(tls_cert, tls_key)
     accounts = None if acl_file is None else load_accounts(acl_file)
     conf = _conf(settings)
+    with MessageStore(settings.root, settings.config) as unchanged:
+        # A broken file of config/ is told of before opening for writing changes the checkpoint.
+        Served.of(unchanged)
     with settings.open(writable=not read_only, **_changes(settings, flush, read_only)) as store:
         served = Served.of(
             store,
