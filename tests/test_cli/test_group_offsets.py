@@ -169,7 +169,9 @@ def test_light_groups_have_one_offset(cli: Cli, store: Path) -> None:
     assert done.code == 2 and "no offset" in done.err
 
 
-@pytest.mark.parametrize("name", ["consumerOffset.json", "rmqctl-offsets.ndjson"])
+@pytest.mark.parametrize(
+    "name", ["consumerOffset.json", "consumerOffset.json.bak", "rmqctl-offsets.ndjson"]
+)
 def test_links_are_not_followed(name: str, cli: Cli, store: Path) -> None:
     configure(store, '{"offsetTable":{"orders@g":{0:20}}}')
     path = store / "config" / name
@@ -180,6 +182,9 @@ def test_links_are_not_followed(name: str, cli: Cli, store: Path) -> None:
     done = set_offset(cli, store, "--to", "3", "--yes")
     assert done.code == 5 and "symbolic link" in done.err
     assert target.read_text() == '{"offsetTable":{"orders@g":{0:20}}}'
+    assert path.is_symlink()
+    journal = store / "config" / "rmqctl-offsets.ndjson"
+    assert journal == path or not journal.exists(), "what was refused is noted"
 
 
 def test_a_journal_that_was_cut_off_gets_whole_lines(cli: Cli, store: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from formats.constants import LMQ_PREFIX
 from rmqctl.engine.files.paths import open_for_writing, writing_error
 from rmqctl.engine.state import brokerjson
-from rmqctl.engine.state.persist import persist
+from rmqctl.engine.state.persist import check_persist, persist
 from rmqctl.errors import ConfigFileUnreadable
 
 #: One JSON object a line, the oldest first.
@@ -54,6 +54,7 @@ class ConsumerOffsets:
 
         :raises SymbolicLinkRefused, StoreReadOnly, CannotWrite: the file is as it was.
         """
+        check_persist(self.root, self.name)  # What is noted is not refused afterwards.
         _note(self.root, journal)
         self.put(changes)
         persist(self.root, self.name, brokerjson.dumps(self.value), keep_backup=self.is_backup)

@@ -41,6 +41,15 @@ def persist(root: Path, name: str, text: str, *, keep_backup: bool = False) -> N
         _replace(directory, name, text.encode(), like=name)
 
 
+def check_persist(root: Path, name: str) -> None:
+    """Refuses what :func:`persist` would for what stands in its way; errors as of it."""
+    path = root / CONFIG / name
+    if path.parent.exists():
+        with parent_directory(root, path, False) as directory:
+            for one in (name, name + BACKUP):
+                _status(directory, one)
+
+
 def _content(directory: int, name: str) -> bytes | None:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
