@@ -80,6 +80,8 @@ def note_what_is_odd(
         settings.note(
             f"note: topics with queues that are in no topics.json: {_some(names)}. They are served."
         )
+    if store.writable:
+        _note_refused_sends(settings, store)
     behind = store.max_offset - store.dispatched_to
     if not store.writable and store.had_abort and store.dispatched_to >= 0 and behind > 0:
         settings.note(
@@ -111,6 +113,17 @@ def note_what_is_odd(
                 reason=f"{text} As on a broker they would consume those queues again from 0."
             )
         settings.note(f"note: {text} They go on at the end.")
+
+
+def _note_refused_sends(settings: Settings, store: MessageStore) -> None:
+    """A store is open for reading also where nothing is put to it."""
+    from rmqctl.engine.start.nearend import check_before
+    from rmqctl.errors import DamagedStore
+
+    try:
+        check_before(store.commit_log, store.max_offset)
+    except DamagedStore as error:
+        settings.note(f"note: what clients send will be refused: {error}")
 
 
 def _some(names: list[str]) -> str:

@@ -18,6 +18,7 @@ from formats.remotingcodes import RequestCode
 from rmqctl.cli.commands import serve
 from rmqctl.cli.settings import Settings
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.frames import FrameReader, encode_frame
@@ -123,6 +124,31 @@ def test_what_was_answered_is_there_after_a_kill_and_a_stop_is_clean(tmp_path: P
     assert run.returncode == 0
     table = json.loads((root / "config/topics.json").read_text())["topicConfigTable"]
     assert table["orders"]["writeQueueNums"] == 4
+
+
+def test_a_store_that_takes_no_message_is_served_and_that_is_said(tmp_path: Path) -> None:
+    """A broker's start would delete what is behind the damage, a message put now too."""
+    root = tmp_path / "store"
+    config = MessageStoreConfig(mapped_file_size_commit_log=1 << 16, max_message_size=1 << 14)
+    with MessageStore(root, config, writable=True, create=True) as store:
+        for number in range(3):
+            message = MessageExtBrokerInner("orders", b"%04d" % number, 0)
+            assert store.put_message(message).is_ok
+    log = root / "commitlog" / f"{0:020d}"
+    log.write_bytes(log.read_bytes().replace(b"0001", b"000X"))
+    command = [sys.executable, "-m", "rmqctl", "serve", "--listen", "127.0.0.1:0"]
+    line = [*command, "--store", str(root), "--format", "ndjson"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        try:
+            assert run.stdout is not None and run.stderr is not None
+            port = int(json.loads(run.stdout.readline())["address"].rpartition(":")[2])
+            assert ask(port, RequestCode.SEND_MESSAGE_V2, **SEND).code != 0
+            run.send_signal(signal.SIGTERM)
+            _, told = run.communicate(timeout=100)
+        finally:
+            run.kill()
+    assert run.returncode == 0
+    assert b"note: what clients send will be refused: " in told and b"rmqctl verify" in told
 
 
 def test_groups_that_would_consume_again_keep_it_from_starting(

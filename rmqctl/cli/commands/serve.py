@@ -162,7 +162,7 @@ def command(
     off. SIGTERM and Ctrl-C stop it. Nothing is authenticated: who reaches the address reads the
     store, unless --acl-file says otherwise.
     """
-    from rmqctl.engine.messagestore import MessageStore, system_clock
+    from rmqctl.engine.messagestore import system_clock
     from rmqctl.serve.broker import Broker
     from rmqctl.serve.processors.checks import Checks
     from rmqctl.serve.processors.delivery import Delivery
@@ -172,9 +172,7 @@ def command(
     tls = _tls(tls_cert, tls_key)
     accounts = None if acl_file is None else load_accounts(acl_file)
     conf = _conf(settings)
-    with MessageStore(settings.root, settings.config) as unchanged:
-        # A broken file of config/ is told of before opening for writing changes the checkpoint.
-        Served.of(unchanged)
+    _check_config(settings)
     with settings.open(writable=not read_only, **_changes(settings, flush, read_only)) as store:
         served = Served.of(
             store,
@@ -195,6 +193,16 @@ def command(
             broker = Broker(served, delivery, checks, tells_access=access_log is not None)
             place = _Place(listen, vip_port, tls, metrics_port, access_log)
             return asyncio.run(_serve(settings, broker, place, ha, writer))
+
+
+def _check_config(settings: Settings) -> None:
+    """:raises ConfigFileUnreadable: a file of config/ is broken, which is told of before opening for
+    writing changes the checkpoint."""
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.serve.processors.request import Served
+
+    with MessageStore(settings.root, settings.config) as unchanged:
+        Served.of(unchanged)
 
 
 def _check_access_log(settings: Settings, path: Path | None) -> None:
