@@ -169,7 +169,7 @@ def command(
     from rmqctl.serve.processors.request import Served
     from rmqctl.serve.state.accounts import load_accounts
 
-    tls = _tls(tls_cert, tls_key)
+    place = _Place(listen, vip_port, _tls(tls_cert, tls_key), metrics_port, access_log)
     accounts = None if acl_file is None else load_accounts(acl_file)
     conf = _conf(settings)
     _check_config(settings)
@@ -191,13 +191,12 @@ def command(
             delivery = None if read_only or no_delivery else Delivery(store)
             checks = None if read_only or no_checks else Checks(served)
             broker = Broker(served, delivery, checks, tells_access=access_log is not None)
-            place = _Place(listen, vip_port, tls, metrics_port, access_log)
             return asyncio.run(_serve(settings, broker, place, ha, writer))
 
 
 def _check_config(settings: Settings) -> None:
-    """:raises ConfigFileUnreadable: a file of config/ is broken, which is told of before opening for
-    writing changes the checkpoint."""
+    """:raises ConfigFileUnreadable: a file of config/ is broken. Told of before opening for writing
+    changes the checkpoint."""
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.serve.processors.request import Served
 
