@@ -224,7 +224,7 @@ def stamp(requirement: str) -> str:
     """What .venv was made from: the declared project, the kernel's sources and whether there is a
     cargo for them, where it lies, and what was asked for."""
     sources = [ROOT / "pyproject.toml", ROOT / "hatch_build.py"]
-    sources += sorted([*KERNEL.glob("Cargo.*"), *(KERNEL / "src").glob("*.rs")])
+    sources += sorted([*KERNEL.glob("Cargo.*"), *(KERNEL / "src").rglob("*.rs")])
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     return f"{digest}\n{find_cargo() is not None}\n{ROOT}\n{requirement}\n"
 

@@ -137,6 +137,6 @@ def environment(root: Path, cargo: str) -> dict[str, str]:
 def sources_digest(root: Path) -> str:
     """What the kernel is built from, in a few digits: the module keeps them (`SOURCES`)."""
     digest = hashlib.sha256()
-    for path in sorted([*(root / KERNEL).glob("Cargo.*"), *(root / KERNEL / "src").glob("*.rs")]):
+    for path in sorted([*(root / KERNEL).glob("Cargo.*"), *(root / KERNEL / "src").rglob("*.rs")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqctl.kernel import _kernel
 
 VARIABLE = "RMQCTL_KERNEL"
-#: How Python and the kernel talk; the kernel's own is in src/python.rs.
+#: How Python and the kernel talk; the kernel's own is in src/python/mod.rs.
 _INTERFACE = 16
 
 

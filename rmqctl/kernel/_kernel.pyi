@@ -1,4 +1,4 @@
-"""The compiled module (src/python.rs)."""
+"""The compiled module (src/python/mod.rs)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final

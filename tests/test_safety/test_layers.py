@@ -111,6 +111,16 @@ FLOORS = {
     ],
     "rmqctl.cli.browse": [["model"], ["widgets"], ["screens"], ["app"]],
 }
+#: The rooms of the compiled kernel, likewise; what they share lies beside them.
+KERNEL_FLOORS = [
+    ["bytes"],
+    ["record"],
+    ["index"],
+    ["queue", "scan"],
+    ["arrow", "put"],
+    ["lines"],
+    ["python"],
+]
 MOST_LINES = {"module": 400, "function": 60}
 #: Packages that talk to a user or belong to one room.
 FOREIGN = {"click", "rich", "textual", "pyspark", "pyarrow", "pandas"}
@@ -262,6 +272,19 @@ def test_a_rooms_door_names_what_other_rooms_use(house: str) -> None:
         text = (TOP / room.replace(".", "/") / "__init__.py").read_text("utf-8")
         door = ast.get_docstring(ast.parse(text))
         assert set(re.findall(r":mod:`~([\w.]+)`", door or "")) == modules, room
+
+
+def test_rooms_of_the_kernel_use_lower_floors() -> None:
+    source = TOP / "rmqctl" / "kernel" / "src"
+    floor_of = {room: floor for floor, rooms in enumerate(KERNEL_FLOORS) for room in rooms}
+    assert floor_of.keys() == {path.parent.name for path in source.glob("*/mod.rs")}
+    for path in source.glob("*/*.rs"):
+        room = path.parent.name
+        if room == "tests":
+            continue
+        used = set(re.findall(r"\bcrate::(\w+)", path.read_text("utf-8"))) - {"layouts", room}
+        for other in used:
+            assert floor_of[other] < floor_of[room], f"{path.name} of {room} uses {other}"
 
 
 def test_only_its_seams_ask_for_the_kernel() -> None:

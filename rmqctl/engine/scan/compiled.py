@@ -235,7 +235,7 @@ def _ints(taken: bytearray) -> Ints:
     return np.frombuffer(taken, np.int64)
 
 
-#: The kernel's columns of whole numbers, in their order (``INT_COLUMNS`` in src/columns.rs).
+#: The kernel's columns of whole numbers, in their order (``INT_COLUMNS`` in src/scan/columns.rs).
 _NAMES = (
     "position",
     "physical_offset",

@@ -39,7 +39,7 @@ KernelHost = tuple[list[int], int]
 
 
 class Stop(IntEnum):
-    """Why the kernel took no further message (``Stop`` in src/append.rs)."""
+    """Why the kernel took no further message (``Stop`` in src/put/append.rs)."""
 
     END = 0
     UNSURE = 1

@@ -39,7 +39,7 @@ _MOST_STEPS = 4
 
 
 class _Parts(NamedTuple):
-    """``Parts`` of src/pysingle.rs."""
+    """``Parts`` of src/python/single.rs."""
 
     log: Any
     tail: Any
@@ -49,7 +49,7 @@ class _Parts(NamedTuple):
 
 
 class _Answers(NamedTuple):
-    """``Answers`` of src/pysingle.rs."""
+    """``Answers`` of src/python/single.rs."""
 
     new: Any
     put_ok: Any

@@ -1,25 +1,25 @@
 //! All that reads a store's bytes, or lines to be put, given any, and what is made of them: for tests
 //! and fuzzers, which want that it ends, and not by a panic, and that what was made twice is alike.
 
-use crate::append::{Appender, Fixed, Place, Stop, Times};
-use crate::arrowmaps::Maps;
-use crate::arrowrows::{self, Made, Names, Numbers};
-use crate::columns::{Ints, ROW_BYTES};
-use crate::items::{self, Places};
-use crate::keychain::{self, Geometry};
+use crate::arrow::maps::Maps;
+use crate::arrow::rows::{self, Made, Names, Numbers};
+use crate::bytes::mapped::Room;
+use crate::index::items::{self, Places};
+use crate::index::keychain::{self, Geometry};
+use crate::index::links::link_items;
+use crate::index::slots::{Items, Slots};
 use crate::layouts::{INDEX_HEADER_BYTES, INDEX_ITEM_BYTES, INDEX_SLOT_BYTES, QUEUE_UNIT_BYTES};
-use crate::links::link_items;
-use crate::mapped::Room;
-use crate::newunits;
-use crate::parts;
-use crate::plain::{self, Asked};
-use crate::pull::{self, Limits, Outgoing, Part, Tags, Units, pull, records};
-use crate::record::{Found, read};
-use crate::rows::{COLUMNS, Cell, Form, Lines, Spelling, unit_lines};
-use crate::scan::{Wanted, Window};
-use crate::slots::{Items, Slots};
-use crate::topics::Topics;
-use crate::units::{Unit, by_queue};
+use crate::lines::pull::{self, Limits, Outgoing, Part, Tags, Units, pull, records};
+use crate::lines::rows::{COLUMNS, Cell, Form, Lines, Spelling, unit_lines};
+use crate::put::append::{Appender, Fixed, Place, Stop, Times};
+use crate::queue::newunits;
+use crate::queue::units::{Unit, by_queue};
+use crate::record::entry::{Found, read};
+use crate::record::topics::Topics;
+use crate::scan::columns::{Ints, ROW_BYTES};
+use crate::scan::parts;
+use crate::scan::plain::{self, Asked};
+use crate::scan::window::{Wanted, Window};
 
 const FORMS: [Form; 4] = [Form::Json, Form::Csv, Form::JsonFile, Form::CsvFile];
 const SPELLINGS: [Spelling; 3] = [Spelling::Base64, Spelling::Hex, Spelling::Utf8];
@@ -75,7 +75,7 @@ fn is_text(bytes: &[u8]) -> bool {
 /// Columns of records, and of what says that it is some: every text is one, and each column that is
 /// made has all rows.
 fn make_columns(data: &[u8], places: &[(usize, usize)], choice: &[u8; 8]) {
-    let wanted = arrowrows::COLUMNS.map(|(_, column)| column);
+    let wanted = rows::COLUMNS.map(|(_, column)| column);
     let topics = Names { ends: &[0i32, 2, 3].map(i32::to_ne_bytes).concat(), bytes: b"abc" };
     let mut room = vec![0; places.len() * ROW_BYTES];
     let mut numbers = Ints::new(&mut room);
@@ -92,14 +92,14 @@ fn make_columns(data: &[u8], places: &[(usize, usize)], choice: &[u8; 8]) {
             room[at] ^= choice[2];
         }
         let column = |number: usize| &room[number * size..(number + 1) * size];
-        let made = arrowrows::columns(data, Numbers(std::array::from_fn(column)), topics, &wanted);
+        let made = rows::columns(data, Numbers(std::array::from_fn(column)), topics, &wanted);
         assert!(is_wrong || made.is_some());
         for (made, column) in made.into_iter().flatten().zip(wanted) {
             let rows = match &made {
                 Made::Ints(ints) => ints.len(),
                 Made::Longs(longs) => longs.len(),
                 Made::Texts(texts) => {
-                    assert!(column == arrowrows::Column::Body || is_text(&texts.bytes));
+                    assert!(column == rows::Column::Body || is_text(&texts.bytes));
                     texts.ends.len() - 1
                 }
                 Made::Maps(maps) => maps.rows.len() - 1,

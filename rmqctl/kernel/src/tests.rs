@@ -1,18 +1,18 @@
 //! The loops on sound records, on hostile ones and on any bytes. What they must find is what the
 //! pure engine finds, and that is compared in `tests/test_engine`; here they must not panic.
 
-use crate::columns::{INT_COLUMNS, Ints, ROW_BYTES};
-use crate::items::time_diff_seconds;
-use crate::keyhash::{hash_code, index_hash};
+use crate::index::items::time_diff_seconds;
+use crate::index::links::Places;
+use crate::index::slots::{Items, Slots};
 use crate::layouts::{EARLIEST_STORE_TIME, PREFIXES, VERSIONS};
-use crate::links::Places;
-use crate::parts::{self, Part};
-use crate::properties;
-use crate::record::{Found, read};
-use crate::scan::{Stop, Wanted, Window};
-use crate::slots::{Items, Slots};
-use crate::topics::Topics;
-use crate::units::{Queue, Unit, by_queue};
+use crate::queue::units::{Queue, Unit, by_queue};
+use crate::record::entry::{Found, read};
+use crate::record::keyhash::{hash_code, index_hash};
+use crate::record::properties;
+use crate::record::topics::Topics;
+use crate::scan::columns::{INT_COLUMNS, Ints, ROW_BYTES};
+use crate::scan::parts::{self, Part};
+use crate::scan::window::{Stop, Wanted, Window};
 
 mod hostile;
 mod lines;

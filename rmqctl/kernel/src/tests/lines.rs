@@ -2,9 +2,9 @@
 
 use super::{FILE, Lots, damaged, log, put, record};
 use crate::layouts::PREFIXES;
-use crate::record::{Found, read};
-use crate::rows::{COLUMNS, Cell, Form, Lines, Spelling};
-use crate::text::{Escapes, is_plain, push_text, push_time};
+use crate::lines::rows::{COLUMNS, Cell, Form, Lines, Spelling};
+use crate::record::entry::{Found, read};
+use crate::record::text::{Escapes, is_plain, push_text, push_time};
 
 const FORMS: [Form; 4] = [Form::Json, Form::Csv, Form::JsonFile, Form::CsvFile];
 const SPELLINGS: [Spelling; 3] = [Spelling::Base64, Spelling::Hex, Spelling::Utf8];

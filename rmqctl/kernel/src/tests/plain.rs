@@ -1,10 +1,10 @@
 //! Plain records are passed over, and what is noted of them is whole.
 
 use crate::layouts::{EARLIEST_STORE_TIME, END_OF_STORE_TIMES, PREFIXES, QUEUE_UNIT_BYTES};
-use crate::parts;
-use crate::plain::{self, Asked, Part};
-use crate::scan::Window;
-use crate::topics::Topics;
+use crate::record::topics::Topics;
+use crate::scan::parts;
+use crate::scan::plain::{self, Asked, Part};
+use crate::scan::window::Window;
 
 use super::{FILE, Lots, record};
 

@@ -1,0 +1,165 @@
+//! Properties that differ from others in their values only: most of a log do. Their names need not
+//! be looked for.
+
+use crate::layouts::PROPERTY_TAGS;
+use crate::record::keyhash::{HIGH_BITS, word_of};
+use crate::record::properties::small_bytes;
+
+/// Bytes of properties that are known by their shape, at most, and the words that these take.
+const MOST_BYTES: usize = 160;
+const WORDS: usize = MOST_BYTES / 8;
+/// A word is looked at as a whole.
+const LEAST_BYTES: usize = 8;
+const SLOTS: usize = 32;
+/// Of so many that have no known shape one becomes known: others may be of a shape of their own each.
+const EVERY: usize = 8;
+
+/// An entry's places, counted from where the properties begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    pub start: usize,
+    pub name_end: usize,
+    pub end: usize,
+}
+
+/// Names and separators of properties of one length, and where they stand. They are plain: no name
+/// is there twice, and all is ASCII.
+#[derive(Debug, Default, Clone)]
+pub struct Shape {
+    length: usize,
+    /// Of each word the bits of names and separators, and what they are.
+    words: Vec<(u64, u64)>,
+    pub entries: Vec<Entry>,
+    /// All names, and where each ends.
+    pub names: Vec<u8>,
+    pub name_ends: Vec<i32>,
+    /// The entry of the tags, where there is one.
+    pub tags: Option<Entry>,
+}
+
+/// Shapes that were seen last.
+#[derive(Debug)]
+pub struct Shapes {
+    slots: Vec<Shape>,
+    missed: usize,
+}
+
+impl Shapes {
+    pub fn new() -> Self {
+        Shapes { slots: vec![Shape::default(); SLOTS], missed: 0 }
+    }
+
+    /// The shape of properties, if it is known.
+    #[inline]
+    pub fn find(&self, properties: &[u8]) -> Option<&Shape> {
+        let shape = self.slots.get(slot_of(properties)?)?;
+        let mut odd = 0;
+        if shape.length != properties.len() {
+            return None;
+        }
+        for (bytes, (mask, names)) in properties.chunks_exact(8).zip(&shape.words) {
+            odd |= differs(word_of(bytes), *mask, *names);
+        }
+        let (mask, names) = shape.words.last()?;
+        odd |= differs(word_of(properties.last_chunk::<8>()?), *mask, *names);
+        (odd == 0).then_some(shape)
+    }
+
+    /// Tells of plain properties that have no known shape, and where their entries stand.
+    pub fn missed(&mut self, properties: &[u8], entries: impl FnOnce() -> Vec<Entry>) {
+        let Some(slot) = slot_of(properties) else { return };
+        if self.missed % EVERY == 0 {
+            self.slots[slot] = Shape::of(properties, entries());
+        }
+        self.missed = self.missed.wrapping_add(1);
+    }
+}
+
+/// Bits of a word that are others than those of a shape, a separator more among them, or no ASCII.
+#[inline]
+fn differs(word: u64, mask: u64, names: u64) -> u64 {
+    (word ^ names) & mask | small_bytes(word) & !mask | word & HIGH_BITS
+}
+
+#[inline]
+fn slot_of(properties: &[u8]) -> Option<usize> {
+    let is_known = (LEAST_BYTES..=MOST_BYTES).contains(&properties.len());
+    is_known.then(|| (properties.len() + 7 * usize::from(properties[0])) % SLOTS)
+}
+
+impl Shape {
+    fn of(properties: &[u8], entries: Vec<Entry>) -> Self {
+        // Separators stay where they are, and so does what is no entry.
+        let mut is_value = vec![false; properties.len()];
+        let (mut names, mut name_ends) = (Vec::new(), Vec::with_capacity(entries.len()));
+        for entry in &entries {
+            is_value[entry.name_end + 1..entry.end].fill(true);
+            names.extend_from_slice(&properties[entry.start..entry.name_end]);
+            name_ends.push(names.len() as i32);
+        }
+        let mask: Vec<u8> = is_value.iter().map(|value| if *value { 0 } else { 255 }).collect();
+        let mut words = Vec::with_capacity(WORDS + 1);
+        let places = (0..properties.len() - 7).step_by(8).chain([properties.len() - 8]);
+        for at in places {
+            let mask = word_of(&mask[at..at + 8]);
+            words.push((mask, word_of(&properties[at..at + 8]) & mask));
+        }
+        let is_tags = |entry: &&Entry| &properties[entry.start..entry.name_end] == PROPERTY_TAGS;
+        let tags = entries.iter().find(is_tags).copied();
+        Shape { length: properties.len(), words, entries, names, name_ends, tags }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Entry, Shapes};
+
+    const PROPERTIES: &[u8] = b"KEYS\x01order17\x02TAGS\x01new\x02WAIT\x01true\x02";
+
+    fn known() -> Shapes {
+        let mut shapes = Shapes::new();
+        let entry = |start, name_end, end| Entry { start, name_end, end };
+        shapes.missed(PROPERTIES, || vec![entry(0, 4, 12), entry(13, 17, 21), entry(22, 26, 31)]);
+        shapes
+    }
+
+    #[test]
+    fn values_may_be_others() {
+        let shapes = known();
+        let found = shapes.find(b"KEYS\x01another\x02TAGS\x01old\x02WAIT\x01fals\x02").unwrap();
+        assert_eq!(
+            (&found.names[..], &found.name_ends[..]),
+            (&b"KEYSTAGSWAIT"[..], &[4, 8, 12][..])
+        );
+        assert_eq!(found.entries.len(), 3);
+    }
+
+    #[test]
+    fn each_byte_that_makes_another_shape_is_seen() {
+        let shapes = known();
+        assert!(shapes.find(PROPERTIES).is_some());
+        let values = [5..12, 18..21, 27..31];
+        for at in 0..PROPERTIES.len() {
+            for byte in 0..=255 {
+                let mut other = PROPERTIES.to_vec();
+                other[at] = byte;
+                let is_plain = byte > 3 && byte < 128 && values.iter().any(|one| one.contains(&at));
+                assert_eq!(shapes.find(&other).is_some(), is_plain || other == PROPERTIES);
+            }
+        }
+    }
+
+    #[test]
+    fn other_lengths_have_other_shapes() {
+        let shapes = known();
+        for end in 0..PROPERTIES.len() {
+            assert!(shapes.find(&PROPERTIES[..end]).is_none());
+        }
+        assert!(shapes.find(&[PROPERTIES, b"x"].concat()).is_none());
+        assert!(shapes.find(&[b'K'; 1000]).is_none());
+        let mut none = Shapes::new();
+        for length in [0, 1, 7, 161, 1000] {
+            none.missed(&vec![b'a'; length], || panic!("not asked for"));
+        }
+    }
+}

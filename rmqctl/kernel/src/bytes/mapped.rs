@@ -1,0 +1,318 @@
+//! The bytes of a file, to be written to while others may read them.
+//!
+//! The second of the two places that take Python's word for memory (the first is `bytes_of`): while
+//! the buffer is held its bytes are neither freed nor moved, and only who holds the put lock stores
+//! into files. Others read the same pages meanwhile, in this process and in others, so there is never a
+//! reference to them: bytes go through a pointer, and every place is checked before.
+//!
+//! A page that is stored into through a map for the first time costs a fault, and on a disk's file
+//! system several times what it costs to write it: so where many records are stored together their
+//! bytes are written to the file, without heads, and then once more with them.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use crate::bytes::fetch;
+
+/// What is stored last of a record: its size and its magic code.
+pub const RECORD_HEAD: usize = 8;
+
+/// Bytes of which a write leaves all or none, whenever the process is killed.
+const PAGE: usize = 1 << 12;
+
+/// Bytes of records that are worth a write of their own.
+const WRITTEN_AT_ONCE: usize = 1 << 14;
+
+/// Bytes that records are stored into; `file` is where they lie, if it is known.
+pub struct Room<'a> {
+    start: *mut u8,
+    length: usize,
+    file: Option<&'a File>,
+    held: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: it is a pointer to bytes that are there for 'a, whichever thread uses it.
+unsafe impl Send for Room<'_> {}
+
+impl<'a> Room<'a> {
+    /// Bytes of our own.
+    #[cfg(any(test, feature = "hostile"))]
+    pub fn of(bytes: &'a mut [u8]) -> Self {
+        Room { start: bytes.as_mut_ptr(), length: bytes.len(), file: None, held: PhantomData }
+    }
+
+    /// The bytes of a buffer of Python's.
+    ///
+    /// # Safety
+    ///
+    /// From `start` on so many bytes can be written to for all of 'a.
+    pub unsafe fn at(start: *mut u8, length: usize) -> Self {
+        Room { start, length, file: None, held: PhantomData }
+    }
+
+    /// The same bytes, which are those of a file that was opened to be written to.
+    pub fn in_file(self, file: Option<&'a File>) -> Self {
+        Room { file, ..self }
+    }
+
+    /// Stores records of these sizes, one behind the other from `position` on: what has a head is
+    /// whole, and so is all before it. A kill leaves whole heads; who reads meanwhile may see a part of
+    /// one, as of any that lies on two lines of the processor's cache, and looks again.
+    pub fn store_all(
+        &mut self,
+        position: usize,
+        records: &mut [u8],
+        sizes: impl Iterator<Item = usize> + Clone,
+    ) {
+        let end = position.checked_add(records.len());
+        assert!(end.is_some_and(|end| end <= self.length));
+        let is_aside = self.write_aside(position, records, sizes.clone()).is_ok();
+        let (mut at, mut headless) = (0, 0);
+        for size in sizes.clone() {
+            let record = &records[at..at + size];
+            if !is_aside {
+                self.store(position + at, record);
+            } else if is_on_two_pages(position + at) {
+                self.write_heads(position, records, headless..at, sizes.clone());
+                self.store_head(position + at, record);
+                headless = at + RECORD_HEAD;
+            }
+            at += size;
+        }
+        if is_aside {
+            self.write_heads(position, records, headless..at, sizes);
+        }
+    }
+
+    /// Writes a part of records once more that is there but for its heads, each of which lies on one
+    /// page: a kill ends a write between two pages.
+    fn write_heads(
+        &mut self,
+        position: usize,
+        records: &[u8],
+        part: Range<usize>,
+        sizes: impl Iterator<Item = usize>,
+    ) {
+        let (place, bytes) = ((position + part.start) as u64, &records[part.clone()]);
+        if self.file.is_some_and(|file| file.write_all_at(bytes, place).is_ok()) {
+            return;
+        }
+        let mut at = 0;
+        for size in sizes {
+            if part.contains(&at) {
+                self.store_head(position + at, &records[at..at + size]);
+            }
+            at += size;
+        }
+    }
+
+    /// Writes records into the file, zeros for their heads. What has failed may have written a part,
+    /// which without heads is nothing.
+    fn write_aside(
+        &self,
+        position: usize,
+        records: &mut [u8],
+        sizes: impl Iterator<Item = usize> + Clone,
+    ) -> io::Result<()> {
+        let Some(file) = self.file.filter(|_| records.len() >= WRITTEN_AT_ONCE) else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let mut heads = Vec::new();
+        let mut at = 0;
+        for size in sizes.clone() {
+            let mut head = [0; RECORD_HEAD];
+            head.swap_with_slice(&mut records[at..at + RECORD_HEAD]);
+            heads.push(head);
+            at += size;
+        }
+        let written = file.write_all_at(records, position as u64);
+        at = 0;
+        for (head, size) in heads.iter().zip(sizes) {
+            records[at..at + RECORD_HEAD].copy_from_slice(head);
+            at += size;
+        }
+        written
+    }
+
+    /// Stores a record, size and magic code last and in one store of eight bytes: a kill leaves a
+    /// whole record or none (`CommitLogWriter.store`).
+    #[inline]
+    pub fn store(&mut self, position: usize, record: &[u8]) {
+        let end = position.checked_add(record.len());
+        assert!(record.len() > RECORD_HEAD && end.is_some_and(|end| end <= self.length));
+        self.write(position + RECORD_HEAD, &record[RECORD_HEAD..]);
+        self.store_head(position, record);
+    }
+
+    /// Stores the head of a record whose other bytes are there.
+    #[inline]
+    fn store_head(&mut self, position: usize, record: &[u8]) {
+        assert!(position.checked_add(RECORD_HEAD).is_some_and(|end| end <= self.length));
+        let mut head = [0; RECORD_HEAD];
+        head.copy_from_slice(&record[..RECORD_HEAD]);
+        fence(Ordering::Release);
+        // SAFETY: it lies in the room, which was checked.
+        unsafe {
+            let place = self.start.add(position).cast::<u64>();
+            place.write_unaligned(u64::from_ne_bytes(head));
+        }
+    }
+
+    /// Has the processor fetch what stands at a position, without waiting for it.
+    #[inline]
+    pub fn fetch(&self, position: usize) {
+        fetch::line_at(self.start.wrapping_add(position));
+    }
+
+    /// Bytes as they stand there.
+    #[inline]
+    pub fn read<const N: usize>(&self, position: usize) -> [u8; N] {
+        assert!(position.checked_add(N).is_some_and(|end| end <= self.length));
+        // SAFETY: they lie in the room, which was checked, and any bytes are an array of them.
+        unsafe { self.start.add(position).cast::<[u8; N]>().read_unaligned() }
+    }
+
+    /// A number of four bytes as it stands there, where another one is about to be stored: the
+    /// system is asked for a page once that can be written to, and not before for one to be read.
+    #[inline]
+    pub fn claim(&mut self, position: usize) -> [u8; 4] {
+        assert!(position.checked_add(4).is_some_and(|end| end <= self.length));
+        // SAFETY: it lies in the room, which was checked.
+        let place = unsafe { self.start.add(position).cast::<u32>() };
+        if !place.is_aligned() {
+            return self.read(position);
+        }
+        // SAFETY: it lies in the room and is aligned; others only look at it.
+        let number = unsafe { AtomicU32::from_ptr(place) };
+        // Stores what there is in any case, and so takes the page for writing.
+        let (Ok(found) | Err(found)) =
+            number.compare_exchange(u32::MAX, u32::MAX, Ordering::Relaxed, Ordering::Relaxed);
+        found.to_ne_bytes()
+    }
+
+    /// Stores bytes after everything that was stored before.
+    #[inline]
+    pub fn publish(&mut self, position: usize, bytes: &[u8]) {
+        fence(Ordering::Release);
+        self.write(position, bytes);
+    }
+
+    /// Stores bytes.
+    #[inline]
+    pub fn write(&mut self, position: usize, bytes: &[u8]) {
+        assert!(position.checked_add(bytes.len()).is_some_and(|end| end <= self.length));
+        // SAFETY: they lie in the room, which was checked; `bytes` are another's.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(position), bytes.len());
+        }
+    }
+}
+
+/// Whether a head at this position lies on two pages.
+fn is_on_two_pages(position: usize) -> bool {
+    position / PAGE != (position + RECORD_HEAD - 1) / PAGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RECORD_HEAD, Room, WRITTEN_AT_ONCE};
+    use std::fs::{File, OpenOptions};
+    use std::io;
+    use std::os::unix::fs::FileExt;
+
+    use memmap2::MmapMut;
+
+    const FILE: usize = 1 << 17;
+    const START: usize = 4090;
+    const SIZES: [usize; 5] = [9, 4096, 5000, 250, WRITTEN_AT_ONCE];
+
+    fn records() -> Vec<u8> {
+        SIZES.iter().zip(1..).flat_map(|(&size, byte)| vec![byte; size]).collect()
+    }
+
+    /// A file without a name, open to be read and written to.
+    fn sparse() -> io::Result<File> {
+        // Other processes may run the same test.
+        let (process, thread) = (std::process::id(), std::thread::current().id());
+        let path = std::env::temp_dir().join(format!("room-{process}-{thread:?}"));
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
+        std::fs::remove_file(path)?;
+        file.set_len(FILE as u64)?;
+        Ok(file)
+    }
+
+    fn content(file: &File) -> io::Result<Vec<u8>> {
+        let mut content = vec![0; FILE];
+        file.read_exact_at(&mut content, 0)?;
+        Ok(content)
+    }
+
+    #[test]
+    fn bytes_that_go_to_the_file_are_those_that_go_to_the_map() -> io::Result<()> {
+        let mut expected = vec![0; FILE];
+        Room::of(&mut expected).store_all(START, &mut records(), SIZES.into_iter());
+        assert_eq!(expected[START..][..records().len()], records());
+        let (file, refusing) = (sparse()?, File::open("/dev/null")?);
+        // SAFETY: nobody else has the file.
+        let mut map = unsafe { MmapMut::map_mut(&file) }?;
+        for file_of_room in [&file, &refusing] {
+            map.fill(0);
+            let mut given = records();
+            let mut room = Room::of(&mut map).in_file(Some(file_of_room));
+            room.store_all(START, &mut given, SIZES.into_iter());
+            assert_eq!(given, records());
+            assert!(content(&file)? == expected);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn heads_that_cannot_be_written_are_stored_through_the_map() -> io::Result<()> {
+        let refusing = File::open("/dev/null")?;
+        let (mut map, records) = (vec![0; FILE], records());
+        let mut room = Room::of(&mut map).in_file(Some(&refusing));
+        // Of all but the first record and the last one.
+        let (first, last) = (SIZES[0], records.len() - WRITTEN_AT_ONCE);
+        room.write_heads(START, &records, first..last, SIZES.into_iter());
+        let mut expected = vec![0; FILE];
+        let mut at = 0;
+        for size in SIZES {
+            if at >= first && at < last {
+                let place = START + at;
+                expected[place..place + RECORD_HEAD].copy_from_slice(&records[at..][..RECORD_HEAD]);
+            }
+            at += size;
+        }
+        assert!(map == expected);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_written_has_no_head_before_all_of_it_is_there() -> io::Result<()> {
+        let file = sparse()?;
+        let mut none = vec![0; FILE];
+        let room = Room::of(&mut none).in_file(Some(&file));
+        room.write_aside(START, &mut records(), SIZES.into_iter())?;
+        let mut expected = records();
+        let mut at = 0;
+        for size in SIZES {
+            expected[at..at + RECORD_HEAD].fill(0);
+            at += size;
+        }
+        assert!(content(&file)?[START..][..expected.len()] == expected);
+        // Few are stored through the map.
+        let mut few = records();
+        let size = WRITTEN_AT_ONCE - 1;
+        few.truncate(size);
+        assert!(room.write_aside(START, &mut few, [size].into_iter()).is_err());
+        Ok(())
+    }
+}

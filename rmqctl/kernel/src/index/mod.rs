@@ -1,0 +1,6 @@
+//! Index files: items, their slots, and lookups.
+
+pub mod items;
+pub mod keychain;
+pub mod links;
+pub mod slots;

@@ -1,0 +1,4 @@
+//! Records as lines of NDJSON and CSV, and pulls of queues.
+
+pub mod pull;
+pub mod rows;

@@ -1,0 +1,92 @@
+//! Lines become records that the reader of records takes, and no line makes the append panic.
+
+use crate::bytes::mapped::Room;
+use crate::put::append::{Appender, Fixed, Place, Stop, Taken, Times};
+use crate::record::entry::{Found, read};
+
+const FILE: i64 = 1 << 30;
+const TIMES: Times = Times { born: 1, stored: 2 };
+
+/// One of IPv4 hosts that knows no queue.
+pub fn empty() -> Appender {
+    Appender::new(Fixed {
+        born_address: [127, 0, 0, 1],
+        born_port: 0,
+        store_address: [127, 0, 0, 1],
+        store_port: 10911,
+        shortest_properties: 0,
+        largest_record: 1 << 16,
+    })
+}
+
+fn appender() -> Appender {
+    let mut appender = empty();
+    assert_eq!(appender.admit(b"t", 0, 5, 8), 0);
+    appender
+}
+
+fn append(appender: &mut Appender, file: &mut [u8], position: usize, lines: &[u8]) -> Taken {
+    let end = file.len();
+    let place = Place { position, end, file_from_offset: FILE, most: 100, enough: end };
+    appender.append(Room::of(file), usize::MAX, place, lines, 0, TIMES)
+}
+
+#[test]
+fn lines_become_records() {
+    let mut file = [0; 4096];
+    let lines = b"{\"topic\":\"t\",\"body\":\"x\"}\n \n{\"topic\":\"t\",\"tags\":\"y\"}\n";
+    let taken = append(&mut appender(), &mut file, 7, lines);
+    assert_eq!((taken.stop, taken.lines, taken.at), (Stop::Lines, 3, lines.len()));
+    let mut position = 7;
+    for (queue_offset, body) in [(5, 1), (6, 0)] {
+        let Found::Record(record) = read(&file, position, file.len(), FILE) else {
+            panic!("no record at {position}");
+        };
+        assert_eq!((record.queue_offset, record.body_length), (queue_offset, body));
+        position += record.total_size;
+    }
+    assert_eq!(taken.position, position);
+    assert!(file[position..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn it_stops_where_something_is_to_be_asked() {
+    let line = b"{\"topic\":\"t\"}\n".repeat(9);
+    let mut appender = appender();
+    let mut file = [0; 1000];
+    let taken = append(&mut appender, &mut file, 0, &line);
+    assert_eq!(
+        (taken.stop, taken.lines, &*appender.maker.wanted),
+        (Stop::Queue, 3, &b"\0\0\0\0t"[..])
+    );
+    assert_eq!(appender.admit(b"t", 0, 8, 99), 0);
+    let taken = append(&mut appender, &mut file, 950, &line);
+    assert_eq!((taken.stop, taken.lines, taken.needed), (Stop::Room, 0, 950 + 92));
+    assert!(file[950..].iter().all(|byte| *byte == 0));
+    for other in [&b"{\"topic\":\"u\"}"[..], b"{\"topic\":\"t\",\"queue_id\":1}"] {
+        assert_eq!(append(&mut appender, &mut file, 0, other).stop, Stop::Queue);
+    }
+    for odd in [&b"[]"[..], b"{", b"{\"topic\":\"t\",\"flag\":1}", b"\x0b", b"[\"t\",0]"] {
+        assert_eq!(append(&mut appender, &mut file, 0, odd).stop, Stop::Unsure);
+    }
+}
+
+#[test]
+fn no_line_makes_it_panic() {
+    let sound =
+        b"{\"topic\":\"t\",\"keys\":\"a\",\"properties\":{\"b\":\"c\"},\"body\":\"\\u00e9\"}\n";
+    let mut lots = 7u64;
+    let mut next = || {
+        lots = lots.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (lots >> 33) as usize
+    };
+    for _ in 0..20_000 {
+        let mut line = sound.to_vec();
+        for _ in 0..next() % 4 {
+            let at = next() % line.len();
+            line[at] = next() as u8;
+        }
+        line.truncate(line.len() - next() % 3);
+        append(&mut appender(), &mut [0; 300], next() % 300, &line);
+    }
+}

@@ -1,0 +1,265 @@
+//! Records stored by a second thread, while the first one makes those that come next.
+//!
+//! The first thread decides: about each message, its place, its queue offset and its time. The other
+//! one adds the checksum, stores, and makes units and keys, record after record as they follow each
+//! other in the log. When a call ends all that was made is stored, so nobody hears of a record that
+//! is not there; a kill meanwhile leaves the log as one between two messages does, only earlier.
+
+use std::mem;
+use std::panic::resume_unwind;
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread::{self, Scope, ScopedJoinHandle};
+
+use crate::bytes::mapped::Room;
+use crate::put::storing::{Made, Storing};
+
+/// Bytes of records that are handed on together. What is less is stored by the thread that made it.
+const CHUNK_BYTES: usize = 1 << 16;
+/// Chunks that wait at most: who makes records waits for who stores them, and memory stays flat.
+const MOST_CHUNKS: usize = 4;
+/// What a stream has stored by the thread that makes it, at least: of less the start of another one
+/// is a good part of the time.
+pub const ALONE_BYTES: usize = 8 * CHUNK_BYTES;
+
+/// Whether there is a processor for a second thread.
+pub fn has_processors() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1))
+}
+
+/// What records are stored into, in the file that begins at this offset.
+pub struct Work<'a> {
+    pub storing: &'a mut Storing,
+    pub room: Room<'a>,
+    pub file_from_offset: i64,
+}
+
+/// Records one behind the other, and where they go.
+struct Chunk {
+    records: Vec<u8>,
+    made: Vec<Made>,
+}
+
+impl Default for Chunk {
+    /// Of most messages the last one still fits: memory that grows is copied each time.
+    fn default() -> Self {
+        Chunk { records: Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 8), made: Vec::new() }
+    }
+}
+
+/// Takes records to be stored.
+pub struct Behind<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    /// Bytes that this thread stores before another one does.
+    alone: usize,
+    chunk: Chunk,
+    /// Until there is another thread to do it.
+    work: Option<Work<'env>>,
+    other: Option<Other<'scope>>,
+}
+
+/// The thread that stores: it gives chunks back, to be filled again.
+struct Other<'scope> {
+    filled: SyncSender<Chunk>,
+    emptied: Receiver<Chunk>,
+    thread: ScopedJoinHandle<'scope, ()>,
+}
+
+/// Has `make` give records, all of which are stored when this returns, at least `alone` bytes of them
+/// by this thread.
+pub fn store_behind<'env, T>(
+    work: Work<'env>,
+    alone: usize,
+    make: impl for<'scope> FnOnce(&mut Behind<'scope, 'env>) -> T,
+) -> T {
+    thread::scope(|scope| {
+        let (chunk, work) = (Chunk::default(), Some(work));
+        let mut behind = Behind { scope, alone, chunk, work, other: None };
+        let made = make(&mut behind);
+        behind.finish();
+        made
+    })
+}
+
+impl Behind<'_, '_> {
+    /// Where `Maker::make` makes the next record.
+    pub fn records(&mut self) -> &mut Vec<u8> {
+        &mut self.chunk.records
+    }
+
+    /// Takes the record that was made there.
+    #[inline]
+    pub fn add(&mut self, made: Made) {
+        self.chunk.made.push(made);
+        if self.chunk.records.len() >= CHUNK_BYTES {
+            self.hand_on();
+        }
+    }
+
+    fn hand_on(&mut self) {
+        if self.other.is_none() && self.alone == 0 {
+            self.begin();
+        }
+        if let Some(work) = &mut self.work {
+            self.alone = self.alone.saturating_sub(self.chunk.records.len());
+            work.store(&mut self.chunk);
+        } else if let Some(other) = &self.other {
+            let empty = other.emptied.try_recv().unwrap_or_default();
+            let full = mem::replace(&mut self.chunk, empty);
+            if other.filled.send(full).is_err() {
+                self.finish();
+            }
+        }
+    }
+
+    /// Has another thread do the work, if the system gives one.
+    fn begin(&mut self) {
+        let (filled, chunks) = sync_channel::<Chunk>(MOST_CHUNKS);
+        let (back, emptied) = channel();
+        let (give, given) = channel::<Work<'_>>();
+        let thread =
+            thread::Builder::new().name("store".to_owned()).spawn_scoped(self.scope, move || {
+                let Ok(mut work) = given.recv() else { return };
+                for mut chunk in chunks {
+                    work.store(&mut chunk);
+                    // Nobody takes the last ones.
+                    let _ = back.send(chunk);
+                }
+            });
+        let Ok(thread) = thread else {
+            self.alone = usize::MAX;
+            return;
+        };
+        if let Some(work) = self.work.take() {
+            // It waits for nothing else.
+            let _ = give.send(work);
+        }
+        self.other = Some(Other { filled, emptied, thread });
+    }
+
+    /// Waits until all is stored. A panic of the other thread goes on here.
+    fn finish(&mut self) {
+        if let Some(work) = &mut self.work {
+            work.store(&mut self.chunk);
+        }
+        let Some(Other { filled, thread, .. }) = self.other.take() else { return };
+        // Only who has panicked does not take it.
+        let _ = filled.send(mem::take(&mut self.chunk));
+        drop(filled);
+        if let Err(cause) = thread.join() {
+            resume_unwind(cause);
+        }
+    }
+}
+
+impl Work<'_> {
+    fn store(&mut self, chunk: &mut Chunk) {
+        let Chunk { records, made } = chunk;
+        self.storing.store(&mut self.room, self.file_from_offset, made, records);
+        records.clear();
+        made.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALONE_BYTES, CHUNK_BYTES, Work, store_behind};
+    use crate::bytes::mapped::Room;
+    use crate::put::append::{Message, Place, Texts};
+    use crate::put::append_tests::empty;
+
+    const FILE: usize = 1 << 20;
+
+    /// The file, and what is said of it, after so many messages.
+    fn stored(messages: usize, alone: usize) -> (Vec<u8>, String) {
+        let mut file = vec![0; FILE];
+        let mut appender = empty();
+        for queue_id in 0..3 {
+            appender.admit(b"t", queue_id, 7, 1 << 20);
+        }
+        let place = Place {
+            position: 0,
+            end: FILE,
+            file_from_offset: 1 << 30,
+            most: messages,
+            enough: FILE,
+        };
+        let (maker, storing) = (&mut appender.maker, &mut appender.storing);
+        let room = Room::of(&mut file);
+        let work = Work { storing, room, file_from_offset: place.file_from_offset };
+        store_behind(work, alone, |behind| {
+            let mut position = 0;
+            for number in 0..messages {
+                let body = vec![number as u8; number % 700];
+                let (keys, tags) = (format!("a{number} b{number}"), format!("tag{}", number % 5));
+                let stored = format!("KEYS\u{1}{keys}\u{2}TAGS\u{1}{tags}");
+                let properties = if number % 2 == 0 {
+                    Texts::Stored(stored.as_bytes())
+                } else {
+                    Texts::Entries(vec![(0, ("KEYS", &keys)), (0, ("TAGS", &tags))])
+                };
+                let (topic, queue_id) = ("t", (number % 3) as i32);
+                let mut message =
+                    Message { topic, queue_id, body: &body, properties, origin: None };
+                let clock = || Ok::<_, ()>(number as i64);
+                let made = maker.make(behind.records(), place, position, &mut message, clock);
+                let Ok(made) = made else { panic!("message {number} is refused") };
+                behind.add(made);
+                position += made.row.size;
+                let begun = position.saturating_sub(CHUNK_BYTES) >= alone;
+                assert!(begun || behind.other.is_none());
+                assert!(behind.other.is_some() || position < alone.saturating_add(3 * CHUNK_BYTES));
+            }
+        });
+        let said = format!("{:?}", appender.taken());
+        (file, said)
+    }
+
+    #[test]
+    fn one_thread_and_two_store_the_same() {
+        for messages in [0, 1, 5, 100, 2000] {
+            let alone = stored(messages, usize::MAX);
+            for bytes in [0, CHUNK_BYTES, ALONE_BYTES] {
+                assert!(stored(messages, bytes) == alone, "{messages} messages");
+            }
+            assert_eq!(alone.0.iter().all(|byte| *byte == 0), messages == 0);
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_other_thread_is_told() {
+        let mut file = vec![0; 1 << 17];
+        let mut appender = empty();
+        appender.admit(b"t", 0, 0, 1 << 20);
+        // The room ends before the place that records are made for.
+        let place =
+            Place { position: 0, end: 1 << 20, file_from_offset: 0, most: 9999, enough: 1 << 20 };
+        let (maker, storing) = (&mut appender.maker, &mut appender.storing);
+        let work = Work { storing, room: Room::of(&mut file), file_from_offset: 0 };
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            store_behind(work, 0, |behind| {
+                let mut position = 0;
+                while position < 1 << 19 {
+                    let mut message = Message {
+                        topic: "t",
+                        queue_id: 0,
+                        body: &[7; 5000],
+                        properties: Texts::Stored(b""),
+                        origin: None,
+                    };
+                    let clock = || Ok::<_, ()>(1);
+                    let made = maker.make(behind.records(), place, position, &mut message, clock);
+                    let Ok(made) = made else { panic!("it is refused") };
+                    behind.add(made);
+                    position += made.row.size;
+                }
+            })
+        }));
+        assert!(told.is_err());
+        let (rows, ..) = appender.taken();
+        // What is told of is stored, and nothing else is told of.
+        assert!(rows.iter().all(|row| file[row.position + 3] != 0));
+        assert!(!rows.is_empty() && rows.last().is_some_and(|row| row.position < 1 << 17));
+    }
+}

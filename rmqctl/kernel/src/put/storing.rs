@@ -1,0 +1,126 @@
+//! Records that were made are stored, and what dispatch makes of each is kept until it is asked for.
+
+use crate::bytes::mapped::Room;
+use crate::layouts::QUEUE_UNIT_BYTES;
+use crate::put::append::seal;
+use crate::put::derived::{self, Keys};
+use crate::queue::units::{self, Unit};
+use crate::record::properties::{self, Properties};
+
+/// One record; queues are numbered as they were admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    pub queue: u32,
+    pub position: usize,
+    pub size: usize,
+    pub queue_offset: i64,
+    pub store_timestamp: i64,
+}
+
+/// A record that was made: its row, where its properties begin, and what they are, where they had to
+/// be read to know whether it is plain.
+#[derive(Debug, Clone, Copy)]
+pub struct Made {
+    pub row: Row,
+    pub start: usize,
+    pub found: Option<Properties>,
+}
+
+/// What was stored into a queue since this was asked last: the bytes of its records, the physical
+/// offset of the first one, the queue offset behind the last, and units.
+#[derive(Debug, Default)]
+pub struct Total {
+    pub bytes: i64,
+    pub physical_offset: i64,
+    pub next: i64,
+    pub units: Vec<u8>,
+}
+
+/// What was stored since this was asked last.
+#[derive(Debug, Default)]
+pub struct Storing {
+    /// Of each queue the hash of what stands before its keys, and what went to it.
+    queues: Vec<(u32, Total)>,
+    rows: Vec<Row>,
+    keys: Keys,
+}
+
+impl Storing {
+    /// Records may go to the queue of this number.
+    pub fn admit(&mut self, number: u32, topic: &[u8]) {
+        if number as usize == self.queues.len() {
+            self.queues.push((derived::key_prefix(topic), Total::default()));
+        }
+    }
+
+    /// Rows, what went to which queues, and keys, since this was asked last.
+    pub fn taken(&mut self) -> (Vec<Row>, Vec<(u32, Total)>, Keys) {
+        let queues = self.queues.iter_mut().enumerate();
+        let filled = queues.filter(|(_, (_, total))| !total.units.is_empty());
+        let totals =
+            filled.map(|(number, (_, total))| (number as u32, std::mem::take(total))).collect();
+        (std::mem::take(&mut self.rows), totals, std::mem::take(&mut self.keys))
+    }
+
+    /// Forgets all queues.
+    pub fn forget(&mut self) {
+        self.queues.clear();
+    }
+
+    /// Stores records that were made, one behind the other as they lie in `records`, in the file that
+    /// begins at this offset.
+    pub fn store(
+        &mut self,
+        room: &mut Room<'_>,
+        file_from_offset: i64,
+        made: &[Made],
+        records: &mut [u8],
+    ) {
+        let Some(first) = made.first() else { return };
+        let mut at = 0;
+        for Made { row, .. } in made {
+            seal(&mut records[at..at + row.size], row.store_timestamp);
+            at += row.size;
+        }
+        room.store_all(first.row.position, records, made.iter().map(|made| made.row.size));
+        at = 0;
+        for made in made {
+            self.note(file_from_offset, made, &records[at..at + made.row.size]);
+            at += made.row.size;
+        }
+    }
+
+    /// Keeps what dispatch makes of a record that is stored.
+    #[inline]
+    fn note(&mut self, file_from_offset: i64, made: &Made, record: &[u8]) {
+        let row = made.row;
+        let read = || properties::read(record, made.start, row.size);
+        let found = &made.found.unwrap_or_else(read);
+        let physical_offset = file_from_offset + row.position as i64;
+        let (key_prefix, total) = &mut self.queues[row.queue as usize];
+        total.add(&row, physical_offset, derived::tags_code(record, found));
+        self.keys.add(record, found, *key_prefix, physical_offset, row.store_timestamp);
+        self.rows.push(row);
+    }
+}
+
+impl Total {
+    #[inline]
+    fn add(&mut self, row: &Row, physical_offset: i64, tags_code: i64) {
+        if self.units.is_empty() {
+            self.physical_offset = physical_offset;
+        }
+        let (queue_offset, size) = (row.queue_offset, row.size as i64);
+        self.next = queue_offset + 1;
+        self.bytes += size;
+        let unit = Unit { topic: 0, queue: 0, queue_offset, physical_offset, size, tags_code };
+        let at = self.units.len();
+        self.units.resize(at + QUEUE_UNIT_BYTES, 0);
+        units::store(&unit, &mut self.units[at..]);
+    }
+
+    /// How many messages there are.
+    pub fn messages(&self) -> i64 {
+        (self.units.len() / QUEUE_UNIT_BYTES) as i64
+    }
+}

@@ -1,0 +1,364 @@
+//! What Python sees of the append: messages and lines become records of a log file, many in one call;
+//! lines without the interpreter's lock.
+
+use std::fs::File;
+use std::os::fd::BorrowedFd;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyTuple, PyType};
+
+use crate::bytes::mapped::Room;
+use crate::put::append::{self, Fixed, Place, Refused, Stop, Times};
+use crate::put::behind::{ALONE_BYTES, Behind, Work, has_processors, store_behind};
+use crate::put::storing::Row;
+use crate::python::message::{Fields, Host, Reader, host_of, reader_of};
+use crate::python::{bytes_of, guarded, longs, numbers_of};
+use crate::queue::newunits;
+
+/// What was stored: the columns `queue`, `position`, `size`, `queue_offset` and `store_timestamp`, one
+/// after the other; of each queue its number, the bytes of its records, its next queue offset, the
+/// physical offset of its first record, and units; the columns of keys; and the store host, where
+/// messages said it.
+type Stored<'py> =
+    (Bound<'py, PyByteArray>, Vec<OfQueue<'py>>, Columns<'py>, Option<Bound<'py, PyTuple>>);
+type OfQueue<'py> = (u32, i64, i64, i64, i64, Bound<'py, PyBytes>);
+/// Hashes of keys, and the physical offsets and store times (ms) of their records.
+type Columns<'py> = (Bound<'py, PyByteArray>, Bound<'py, PyByteArray>, Bound<'py, PyByteArray>);
+
+/// `(place of the next record, place of the next line, lines, why it stopped, what the next record
+/// needs)`.
+type OfLines = (usize, usize, usize, u8, usize);
+
+/// `(place of the next record, the message that was not stored or the error of what gives them, why
+/// it stopped, what the next record needs)`.
+type OfMessages<'py> = (usize, Option<Bound<'py, PyAny>>, u8, usize);
+
+/// Whether a second thread stores what is appended of messages, where there is much of it.
+#[pyfunction]
+pub fn stores_behind() -> bool {
+    has_processors()
+}
+
+/// Messages on their way into a store.
+#[pyclass]
+pub struct Appender {
+    records: append::Appender,
+    reader: Option<Reader>,
+    /// The store host of messages that were stored and not taken yet.
+    host: Option<Host>,
+    /// The bytes of the stream's messages so far.
+    bytes: usize,
+}
+
+#[pymethods]
+impl Appender {
+    /// Hosts are IPv4 addresses and ports, those of lines; `classes` are those of messages,
+    /// `MessageExtBrokerInner` and `PlainMessage`.
+    #[new]
+    #[pyo3(signature = (*, born_host, store_host, shortest_properties, largest_record, classes))]
+    fn new(
+        py: Python<'_>,
+        born_host: ([u8; 4], i32),
+        store_host: ([u8; 4], i32),
+        shortest_properties: usize,
+        largest_record: usize,
+        classes: Option<(Py<PyType>, Py<PyType>)>,
+    ) -> PyResult<Self> {
+        let fixed = fixed_of(born_host, store_host, shortest_properties, largest_record);
+        let records = append::Appender::new(fixed);
+        let reader = classes.map(|classes| Reader::new(py, classes)).transpose()?;
+        Ok(Appender { records, reader, host: None, bytes: 0 })
+    }
+
+    /// The number of a queue that messages may go to, from its queue offset `next` up to `limit`.
+    fn admit(&mut self, topic: &str, queue_id: i32, next: i64, limit: i64) -> u32 {
+        self.records.admit(topic.as_bytes(), queue_id, next, limit)
+    }
+
+    /// The topic and queue id of the message at which it stopped for its queue, and the queue's next
+    /// offset where it was admitted.
+    fn wanted(&self) -> PyResult<(&str, i32, Option<i64>)> {
+        let maker = &self.records.maker;
+        let (queue_id, topic) =
+            maker.wanted.split_first_chunk().ok_or_else(|| PyValueError::new_err("no line"))?;
+        let topic =
+            std::str::from_utf8(topic).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok((topic, i32::from_be_bytes(*queue_id), maker.next_of_wanted()))
+    }
+
+    /// What was stored since this was asked last.
+    fn taken<'py>(&mut self, py: Python<'py>) -> PyResult<Stored<'py>> {
+        let (rows, totals, keys) = self.records.taken();
+        let column = |value: fn(&Row) -> i64| rows.iter().map(value);
+        let columns: Vec<i64> = column(|row| i64::from(row.queue))
+            .chain(column(|row| row.position as i64))
+            .chain(column(|row| row.size as i64))
+            .chain(column(|row| row.queue_offset))
+            .chain(column(|row| row.store_timestamp))
+            .collect();
+        let totals = totals.iter().map(|(number, total)| {
+            let units = PyBytes::new(py, &total.units);
+            (*number, total.messages(), total.bytes, total.next, total.physical_offset, units)
+        });
+        let hashes = numbers_of(py, &keys.hashes, i32::to_ne_bytes)?;
+        let keys = (hashes, longs(py, &keys.offsets)?, longs(py, &keys.stamps)?);
+        let host = self.host.take().map(|host| host_of(py, host)).transpose()?;
+        Ok((longs(py, &columns)?, totals.collect(), keys, host))
+    }
+
+    /// Forgets all queues.
+    fn forget(&mut self) {
+        self.records.forget();
+    }
+
+    /// Stores one message (`MessageExtBrokerInner`) into the buffer at `position`, not beyond `end`.
+    /// Answers its size, what dispatch makes of it (the code of its tags and the hashes of its keys),
+    /// and its store time, for which `clock` is asked when nothing can go wrong any more; or why it
+    /// was not stored: the number of a stop, and what it needs where that is room.
+    #[expect(clippy::too_many_arguments, reason = "what, where to, and when")]
+    fn put<'py>(
+        &mut self,
+        py: Python<'py>,
+        message: &Bound<'py, PyAny>,
+        buffer: PyBuffer<u8>,
+        position: usize,
+        end: usize,
+        file_from_offset: i64,
+        queue_offset: i64,
+        clock: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let fields = reader_of(&mut self.reader)?.read(message);
+        let (mut room, own) = (room_of(&buffer)?, &mut self.records.maker);
+        let place = Place { position, end, file_from_offset, most: 1, enough: end };
+        let stored = match fields.as_ref().and_then(Fields::message) {
+            None => Err((Stop::Unsure, 0)),
+            Some(mut message) => guarded(|| {
+                let (size, found) = match own.encode(place, position, &mut message, queue_offset) {
+                    Ok(encoded) => encoded,
+                    Err(stop) => return Ok(Err(stop)),
+                };
+                let timestamp: i64 = clock.call0()?.extract()?;
+                own.store(&mut room, position, timestamp);
+                Ok(Ok((size, own.derived(message.topic, &found), timestamp)))
+            })?,
+        };
+        match stored {
+            Ok((size, (tags_code, hashes), timestamp)) => {
+                (size, tags_code, hashes, timestamp).into_pyobject(py)
+            }
+            Err((stop, needed)) => (stop as u8, needed).into_pyobject(py),
+        }
+    }
+
+    /// Stores the messages of `lines` from the place `at` on into the buffer from `position` on, no
+    /// record beyond `end`, until `most` are stored since they were taken, or one ends at `enough` or
+    /// behind it. `descriptor` is that of the file whose map the buffer is, where it is one.
+    #[expect(clippy::too_many_arguments, reason = "where from, where to, and when")]
+    #[pyo3(signature = (buffer, lines, at, *, position, end, file_from_offset, most, enough,
+        born_timestamp, store_timestamp, descriptor=-1))]
+    fn append<'py>(
+        &mut self,
+        py: Python<'py>,
+        buffer: PyBuffer<u8>,
+        lines: &Bound<'py, PyBytes>,
+        at: usize,
+        position: usize,
+        end: usize,
+        file_from_offset: i64,
+        most: usize,
+        enough: usize,
+        born_timestamp: i64,
+        store_timestamp: i64,
+        descriptor: i32,
+    ) -> PyResult<OfLines> {
+        let place = Place { position, end, file_from_offset, most, enough };
+        let times = Times { born: born_timestamp, stored: store_timestamp };
+        let (file, alone) = (file_of(descriptor), self.alone());
+        let room = room_of(&buffer)?.in_file(file.as_ref());
+        let (lines, own) = (lines.as_bytes(), &mut self.records);
+        let work = || guarded(|| Ok(own.append(room, alone, place, lines, at, times)));
+        let taken = py.detach(work)?;
+        self.bytes = self.bytes.saturating_add(taken.position.saturating_sub(position));
+        Ok((taken.position, taken.at, taken.lines, taken.stop as u8, taken.needed))
+    }
+
+    /// Stores `first` and the messages of `source`, an iterator, as :meth:`append` does lines, until
+    /// one is not to be taken; None among them, and the end of it, end that. `clock` gives store
+    /// times (ms); None: the system's.
+    #[expect(clippy::too_many_arguments, reason = "where from, where to, and when")]
+    #[pyo3(signature = (buffer, source, first, *, position, end, file_from_offset, most, enough,
+        clock, descriptor=-1))]
+    fn append_messages<'py>(
+        &mut self,
+        buffer: PyBuffer<u8>,
+        source: &Bound<'py, PyIterator>,
+        first: Option<Bound<'py, PyAny>>,
+        position: usize,
+        end: usize,
+        file_from_offset: i64,
+        most: usize,
+        enough: usize,
+        clock: Option<Bound<'py, PyAny>>,
+        descriptor: i32,
+    ) -> PyResult<OfMessages<'py>> {
+        let place = Place { position, end, file_from_offset, most, enough };
+        let (file, alone) = (file_of(descriptor), self.alone());
+        let (own, reader) = (&mut self.records, reader_of(&mut self.reader)?);
+        let (room, host) = (room_of(&buffer)?.in_file(file.as_ref()), &mut self.host);
+        let (maker, storing) = (&mut own.maker, &mut own.storing);
+        let mut messages = Messages { place, maker, reader, clock, host };
+        let mut taken = Taken { position, held: first };
+        let (stop, needed) = guarded(|| {
+            let work = Work { storing, room, file_from_offset };
+            let take = |behind: &mut Behind<'_, '_>| messages.take(source, &mut taken, behind);
+            Ok(store_behind(work, alone, take))
+        })?;
+        self.bytes = self.bytes.saturating_add(taken.position.saturating_sub(position));
+        Ok((taken.position, taken.held, stop as u8, needed))
+    }
+}
+
+impl Appender {
+    /// The bytes of records that the thread that makes them stores itself, before there is another.
+    fn alone(&self) -> usize {
+        if has_processors() { ALONE_BYTES.saturating_sub(self.bytes) } else { usize::MAX }
+    }
+}
+
+/// Messages of an iterator on their way into a file.
+struct Messages<'a, 'py> {
+    place: Place,
+    maker: &'a mut append::Maker,
+    reader: &'a mut Reader,
+    clock: Option<Bound<'py, PyAny>>,
+    host: &'a mut Option<Host>,
+}
+
+/// Where the next record goes, and what is at hand: the next message, or an error.
+struct Taken<'py> {
+    position: usize,
+    held: Option<Bound<'py, PyAny>>,
+}
+
+impl<'py> Messages<'_, 'py> {
+    fn take(
+        &mut self,
+        source: &Bound<'py, PyIterator>,
+        taken: &mut Taken<'py>,
+        behind: &mut Behind<'_, '_>,
+    ) -> (Stop, usize) {
+        let (py, mut source) = (source.py(), source.clone());
+        loop {
+            if self.maker.is_full(self.place, taken.position) {
+                return (Stop::Full, 0);
+            }
+            if taken.held.is_none() {
+                taken.held = match source.next() {
+                    None => return (Stop::Lines, 0),
+                    Some(Err(error)) => {
+                        taken.held = Some(error.into_value(py).into_bound(py).into_any());
+                        return (Stop::Failed, 0);
+                    }
+                    Some(Ok(message)) if message.is_none() => return (Stop::Lines, 0),
+                    Some(Ok(message)) => Some(message),
+                };
+            }
+            let Some(message) = &taken.held else { continue };
+            match self.put(message, taken.position, behind) {
+                Ok(size) => {
+                    taken.position += size;
+                    taken.held = None;
+                }
+                Err(Refused::Stopped(stop, needed)) => return (stop, needed),
+                Err(Refused::NoTime(error)) => {
+                    taken.held = Some(error.into_value(py).into_bound(py).into_any());
+                    return (Stop::Failed, 0);
+                }
+            }
+        }
+    }
+
+    fn put(
+        &mut self,
+        message: &Bound<'py, PyAny>,
+        position: usize,
+        behind: &mut Behind<'_, '_>,
+    ) -> Result<usize, Refused<PyErr>> {
+        let fields = self.reader.read(message);
+        let Some(fields) = fields else { return Err(Refused::Stopped(Stop::Unsure, 0)) };
+        let host = *self.host.get_or_insert(fields.store_host);
+        if host != fields.store_host {
+            return Err(Refused::Stopped(Stop::Host, 0));
+        }
+        let Some(mut message) = fields.message() else {
+            return Err(Refused::Stopped(Stop::Unsure, 0));
+        };
+        let clock = || match &self.clock {
+            Some(clock) => clock.call0()?.extract(),
+            None => system_clock(),
+        };
+        let records = behind.records();
+        let made = self.maker.make(records, self.place, position, &mut message, clock)?;
+        behind.add(made);
+        Ok(made.row.size)
+    }
+}
+
+/// What messages from and stored by these hosts have in common, unless they say others.
+pub fn fixed_of(
+    born_host: ([u8; 4], i32),
+    store_host: ([u8; 4], i32),
+    shortest_properties: usize,
+    largest_record: usize,
+) -> Fixed {
+    let ((born_address, born_port), (store_address, store_port)) = (born_host, store_host);
+    Fixed {
+        born_address,
+        born_port,
+        store_address,
+        store_port,
+        shortest_properties,
+        largest_record,
+    }
+}
+
+/// Milliseconds since the epoch.
+pub fn system_clock() -> PyResult<i64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    // Their sum in numbers of 128 bits would take longer than to ask for them.
+    Ok(since.as_secs() as i64 * 1000 + i64::from(since.subsec_millis()))
+}
+
+/// Stores whole units at a position of a queue's file where nothing stands.
+#[pyfunction]
+pub fn store_units(buffer: PyBuffer<u8>, position: usize, stored: PyBuffer<u8>) -> PyResult<()> {
+    let mut room = room_of(&buffer)?;
+    let units = bytes_of(&stored);
+    guarded(|| {
+        newunits::store_all(&mut room, position, units);
+        Ok(())
+    })
+}
+
+/// A file that Python has open, or none (-1), opened once more; none where the system has no more of
+/// them, either.
+#[allow(unsafe_code)]
+fn file_of(descriptor: i32) -> Option<File> {
+    // SAFETY: who asks holds the file (`Place.mapped`), which is open as long as that.
+    let held = (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) });
+    held.and_then(|held| held.try_clone_to_owned().ok()).map(File::from)
+}
+
+/// The bytes of a buffer that records are stored into, while it is held.
+#[allow(unsafe_code)]
+pub fn room_of(buffer: &PyBuffer<u8>) -> PyResult<Room<'_>> {
+    if buffer.readonly() || !buffer.is_c_contiguous() {
+        return Err(PyValueError::new_err("the buffer cannot be written to"));
+    }
+    // SAFETY: it may be written to, is contiguous, and stays so as long as it is borrowed.
+    Ok(unsafe { Room::at(buffer.buf_ptr().cast(), buffer.len_bytes()) })
+}

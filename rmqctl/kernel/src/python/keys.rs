@@ -1,0 +1,155 @@
+//! What Python sees of lookups by key: index files that stay open, and the records that items mean.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::index::keychain::{self, Geometry, Hit, Pieces, Reached, Wanted};
+use crate::python::guarded;
+use crate::python::records::{OfKey, Rows};
+use crate::record::keyhash::{hash_code, index_hash};
+
+/// Items that one call looks at, which hears no Ctrl-C.
+const STEPS: usize = 1 << 15;
+
+/// Items of a file that are a few.
+const FEW: usize = 64;
+
+impl Pieces for File {
+    fn read(&self, piece: &mut [u8], position: u64) -> io::Result<()> {
+        self.read_exact_at(piece, position)
+    }
+}
+
+/// An index file, open for lookups.
+#[pyclass(frozen)]
+pub struct IndexReader {
+    file: File,
+    geometry: Geometry,
+}
+
+#[pymethods]
+impl IndexReader {
+    /// Opens the file behind a descriptor of the caller's for itself. A file of `slots` slots and
+    /// `items` items. Raises OSError where the system has no such way.
+    #[new]
+    fn new(descriptor: i32, slots: u32, items: i32) -> PyResult<Self> {
+        let file = File::open(format!("/proc/self/fd/{descriptor}"))?;
+        Ok(IndexReader { file, geometry: Geometry { slots, items } })
+    }
+
+    /// The items of a key hash that were stored from `begin` to `end` (ms), newest first, `most` of
+    /// them at most: those behind what was `reached`, which is what the last call answered; None:
+    /// from the newest on. Answers that (the header's begin and count, and the number of the next
+    /// item, 0 at the end), and of each item its number, physical offset, seconds and the number of
+    /// the one before. Raises OSError, and EOFError where the file has become shorter.
+    fn select<'py>(
+        &self,
+        py: Python<'py>,
+        wanted: (i32, i64, i64, bool),
+        reached: Option<(i64, i32, i32)>,
+        most: usize,
+    ) -> PyResult<((i64, i32, i32), Bound<'py, PyList>)> {
+        let (key_hash, begin, end, is_growing) = wanted;
+        let wanted = Wanted { key_hash, begin, end, is_growing };
+        let (reached, hits) = py.detach(|| guarded(|| Ok(self.search(wanted, reached, most)?)))?;
+        let told = (reached.begin_timestamp, reached.index_count, reached.index_no);
+        Ok((told, PyList::new(py, hits)?))
+    }
+}
+
+impl IndexReader {
+    fn search(
+        &self,
+        wanted: Wanted,
+        reached: Option<(i64, i32, i32)>,
+        most: usize,
+    ) -> io::Result<(Reached, Vec<Hit>)> {
+        let (file, geometry) = (&self.file, self.geometry);
+        let mut reached = match reached {
+            Some((begin_timestamp, index_count, index_no)) => {
+                Reached { begin_timestamp, index_count, index_no }
+            }
+            None => keychain::start(file, geometry, wanted)?,
+        };
+        let hits = keychain::select(file, geometry, wanted, &mut reached, (most, STEPS))?;
+        Ok((reached, hits))
+    }
+}
+
+/// Physical offsets of a key's items in some files, newest first, that were stored from `begin`
+/// (ms) on; None where a file has more than a few, or takes long.
+fn few_offsets(
+    readers: &[&IndexReader],
+    (topic, key): (&str, &str),
+    begin: i64,
+    is_growing: bool,
+) -> PyResult<Option<Vec<i64>>> {
+    let key_hash = index_key_hash(topic, key);
+    let wanted = Wanted { key_hash, begin, end: i64::MAX, is_growing };
+    let mut offsets = Vec::new();
+    for reader in readers {
+        let (reached, hits) = reader.search(wanted, None, FEW)?;
+        if reached.index_no != 0 {
+            return Ok(None);
+        }
+        offsets.extend(hits.iter().map(|hit| hit.1));
+        if reached.begin_timestamp < begin {
+            break;
+        }
+    }
+    Ok(Some(offsets))
+}
+
+/// The newest `most` messages of a key that were stored from `begin` (ms) on as `rows`, in log
+/// order, and how many items of its hash have records of other topics or keys. `readers` are of the
+/// index files, newest first, and `find` gives the log's file with an offset, a `MappedFile`, or
+/// None. None where a file has more items than a few, a record is not there, or is not plain.
+/// Raises as `IndexReader.select`, and what `find` does.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "an index's, a log's and a key's")]
+pub fn rows_of_key<'py>(
+    py: Python<'py>,
+    rows: PyRef<'_, Rows>,
+    readers: Vec<PyRef<'_, IndexReader>>,
+    find: &Bound<'py, PyAny>,
+    topic: &str,
+    key: &str,
+    begin: i64,
+    is_growing: bool,
+    most: i64,
+) -> PyResult<Option<(Bound<'py, PyList>, usize)>> {
+    let readers: Vec<&IndexReader> = readers.iter().map(|reader| &**reader).collect();
+    let offsets =
+        py.detach(|| guarded(|| few_offsets(&readers, (topic, key), begin, is_growing)))?;
+    let Some(offsets) = offsets else { return Ok(None) };
+    let (mut found, mut collisions) = (Vec::new(), 0);
+    for offset in offsets {
+        let mapped = find.call1((offset,))?;
+        if mapped.is_none() {
+            return Ok(None);
+        }
+        match rows.of_key(py, &mapped, offset, topic, key)? {
+            None => return Ok(None),
+            Some(OfKey::Other) => collisions += 1,
+            Some(OfKey::Row(row)) => found.push((offset, row)),
+        }
+        if i64::try_from(found.len()) == Ok(most) {
+            break;
+        }
+    }
+    found.sort_by_key(|(offset, _)| *offset);
+    let found = PyList::new(py, found.into_iter().map(|(_, row)| row))?;
+    Ok(Some((found, collisions)))
+}
+
+/// `index_key_hash` of `formats/text.py`.
+#[pyfunction]
+pub fn index_key_hash(topic: &str, key: &str) -> i32 {
+    let mut code = hash_code(topic.as_bytes(), 0, topic.len(), 0);
+    code = hash_code(b"#", 0, 1, code);
+    index_hash(hash_code(key.as_bytes(), 0, key.len(), code))
+}

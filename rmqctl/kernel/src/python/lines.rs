@@ -1,0 +1,217 @@
+//! What Python sees of lines: one class, that makes them of a log's records.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::lines::pull::{Limits, Part, Pulled, Tags, Units, pull};
+use crate::lines::rows::{self, COLUMNS, Cell, Choice, Form, Lines, Spelling};
+use crate::python::{bytes_of, guarded};
+use crate::record::entry::{self, Found};
+
+/// A cell: its name, and what it always has, where it is no column of the record.
+type NamedCell = (String, Option<Vec<u8>>);
+/// Lines, how many, and of how many the body is not what was stored.
+type Made<'py> = (Bound<'py, PyBytes>, usize, usize);
+
+/// Lines of records, of one form.
+#[pyclass(name = "Lines")]
+pub struct PyLines {
+    lines: Lines,
+    choice: Choice,
+    /// The room of the last lines, which the next ones are made in: fresh memory costs more than
+    /// what is stored into it.
+    room: Vec<u8>,
+}
+
+#[pymethods]
+impl PyLines {
+    /// Lines of the `form` `ndjson` or `csv`, as they are printed, or `ndjson-file` or `csv-file`,
+    /// as they are exported, with bodies in the `body` spelling `base64`, `hex` or `utf8`.
+    #[new]
+    #[pyo3(signature = (form, cells, body, *, decompresses = false, checks = false, topic = None,
+                        queue_id = None, since = None, until = None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names")]
+    fn new(
+        form: &str,
+        cells: Vec<NamedCell>,
+        body: &str,
+        decompresses: bool,
+        checks: bool,
+        topic: Option<Vec<u8>>,
+        queue_id: Option<i64>,
+        since: Option<i64>,
+        until: Option<i64>,
+    ) -> PyResult<Self> {
+        let cells = cells.into_iter().map(cell_of).collect::<PyResult<Vec<_>>>()?;
+        let form = match form {
+            "ndjson" => Form::Json,
+            "csv" => Form::Csv,
+            "ndjson-file" => Form::JsonFile,
+            "csv-file" => Form::CsvFile,
+            _ => return Err(PyValueError::new_err(format!("no form {form:?}"))),
+        };
+        let spelling = match body {
+            "base64" => Spelling::Base64,
+            "hex" => Spelling::Hex,
+            "utf8" => Spelling::Utf8,
+            _ => return Err(PyValueError::new_err(format!("no spelling {body:?}"))),
+        };
+        let lines = Lines::new(cells, form, spelling, decompresses, checks);
+        Ok(PyLines { lines, choice: Choice { topic, queue_id, since, until }, room: Vec::new() })
+    }
+
+    /// Lines of the records that follow each other from `position` on and begin before `limit`,
+    /// `most` lines at most, and no more when they have `room` bytes. Nothing behind `readable` is
+    /// looked at. Answers them, how many there are and of how many the body is not what was stored,
+    /// and the place behind the last record that was looked at: what stands there is none, or not
+    /// plain.
+    #[expect(clippy::too_many_arguments, reason = "a window's, and its buffer")]
+    fn log<'py>(
+        &mut self,
+        py: Python<'py>,
+        buffer: PyBuffer<u8>,
+        position: usize,
+        limit: usize,
+        readable: usize,
+        file_from_offset: i64,
+        most: usize,
+        room: usize,
+    ) -> PyResult<(Made<'py>, usize)> {
+        let data = bytes_of(&buffer);
+        let data = &data[..readable.min(data.len())];
+        let (lines, choice) = (&mut self.lines, &self.choice);
+        lines.mismatches = 0;
+        let mut out = std::mem::take(&mut self.room);
+        out.clear();
+        let work = || {
+            guarded(|| {
+                out.reserve(room + room / 8);
+                let (mut at, mut count) = (position, 0);
+                while at < limit && count < most && out.len() < room {
+                    let Found::Record(record) = entry::read(data, at, readable, file_from_offset)
+                    else {
+                        break;
+                    };
+                    if choice.takes(data, &record) {
+                        if !lines.push(&mut out, data, at, &record) {
+                            break;
+                        }
+                        count += 1;
+                    }
+                    at += record.total_size;
+                }
+                Ok((out, count, at))
+            })
+        };
+        let (out, count, at) = py.detach(work)?;
+        self.room = out;
+        Ok(((PyBytes::new(py, &self.room), count, self.lines.mismatches), at))
+    }
+
+    /// Lines of the messages that pulls of a queue give, answer by answer, as long as nothing is odd
+    /// and another answer follows: `most` at most, and no more when they have `room` bytes. `units`
+    /// begin at the queue offset `first`; `queue` are the ends of its file and of the queue,
+    /// `places` the part of the log's file in `buffer` that may be looked at, `limits` what
+    /// `Limits` of `lines/pull.rs` has, in its order, `tags` the codes and texts that are wanted.
+    /// Answers also the queue offset of the next answer.
+    #[pyo3(signature = (units, first, queue, buffer, places, file_from_offset, limits, tags, most,
+                        room))]
+    #[expect(clippy::too_many_arguments, reason = "a queue's, a log's and a pull's")]
+    fn pull<'py>(
+        &mut self,
+        py: Python<'py>,
+        units: PyBuffer<u8>,
+        first: i64,
+        queue: (i64, i64),
+        buffer: PyBuffer<u8>,
+        places: (usize, usize),
+        file_from_offset: i64,
+        limits: (usize, usize, i64, (i64, usize), (i64, usize), i64),
+        tags: Option<(Vec<i64>, Vec<Vec<u8>>)>,
+        most: usize,
+        room: usize,
+    ) -> PyResult<(Made<'py>, i64)> {
+        let (stored, data) = (bytes_of(&units), bytes_of(&buffer));
+        let (messages, units, in_memory, memory, disk, log_end) = limits;
+        let limits = Limits { messages, units, in_memory, memory, disk, log_end };
+        let units = Units { stored, first, file_end: queue.0, queue_end: queue.1 };
+        let part = Part { data, places: places.0..places.1, file_from_offset };
+        let tags = tags.map(|(codes, texts)| Tags { codes, texts: Some(texts) });
+        let lines = &mut self.lines;
+        lines.mismatches = 0;
+        let mut out = std::mem::take(&mut self.room);
+        out.clear();
+        let work =
+            || guarded(|| Ok(pull(lines, out, units, &part, limits, tags.as_ref(), (most, room))));
+        let Pulled { out, count, next } = py.detach(work)?;
+        self.room = out;
+        Ok(((PyBytes::new(py, &self.room), count, self.lines.mismatches), next))
+    }
+
+    /// Lines of the records at places of a file (this machine's 64-bit numbers), in their order, up
+    /// to the first that is not plain; how many, and of how many the body is not what was stored.
+    fn at<'py>(
+        &mut self,
+        py: Python<'py>,
+        buffer: PyBuffer<u8>,
+        places: PyBuffer<u8>,
+        readable: usize,
+        file_from_offset: i64,
+    ) -> PyResult<Made<'py>> {
+        let (data, places) = (bytes_of(&buffer), bytes_of(&places));
+        let data = &data[..readable.min(data.len())];
+        let lines = &mut self.lines;
+        lines.mismatches = 0;
+        let work = || {
+            guarded(|| {
+                let (mut out, mut count) = (Vec::new(), 0);
+                for place in places.chunks_exact(8) {
+                    let place = i64::from_ne_bytes(place.try_into().expect("eight bytes"));
+                    let Ok(place) = usize::try_from(place) else { break };
+                    let found = entry::read(data, place, readable, file_from_offset);
+                    let Found::Record(record) = found else { break };
+                    if !lines.push(&mut out, data, place, &record) {
+                        break;
+                    }
+                    count += 1;
+                }
+                Ok((out, count))
+            })
+        };
+        let (out, count) = py.detach(work)?;
+        Ok((PyBytes::new(py, &out), count, self.lines.mismatches))
+    }
+}
+
+/// Lines of units of a queue, whose first one has this queue offset: those that point to a place
+/// `from..to` in the log, `most` at most, up to the first that was never written. `parts` are what stands
+/// before each number of a line (queue offset, physical offset, size, tags code) and behind the
+/// last. Answers them, how many there are, and how many units were looked at.
+#[pyfunction]
+pub fn unit_lines<'py>(
+    py: Python<'py>,
+    units: PyBuffer<u8>,
+    queue_offset: i64,
+    parts: [Vec<u8>; 5],
+    most: usize,
+    from: Option<i64>,
+    to: Option<i64>,
+) -> PyResult<(Bound<'py, PyBytes>, usize, usize)> {
+    let units = bytes_of(&units);
+    let work = || guarded(|| Ok(rows::unit_lines(units, queue_offset, &parts, most, (from, to))));
+    let (out, count, seen) = py.detach(work)?;
+    Ok((PyBytes::new(py, &out), count, seen))
+}
+
+fn cell_of((name, always): NamedCell) -> PyResult<(String, Cell)> {
+    if let Some(text) = always {
+        return Ok((name, Cell::Text(text)));
+    }
+    let known = COLUMNS.iter().find(|(column, _)| *column == name);
+    let Some((_, column)) = known else {
+        return Err(PyValueError::new_err(format!("no column {name:?}")));
+    };
+    Ok((name, Cell::Of(*column)))
+}

@@ -1,0 +1,334 @@
+//! What Python sees of the scan: one class, that reads windows of a buffer into columns.
+//!
+//! The interpreter's lock is given back while records are read. One call looks at one window, so
+//! that Ctrl-C is heard between two of them.
+
+mod append;
+mod arrow;
+mod derived;
+mod items;
+mod keys;
+mod lines;
+mod memory;
+mod message;
+mod plain;
+mod records;
+mod single;
+mod stored;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyTuple};
+
+use crate::arrow::rows;
+use crate::index::links;
+use crate::layouts::VERSIONS;
+use crate::lines::rows::COLUMNS;
+use crate::python::append::{Appender, store_units, stores_behind};
+use crate::python::arrow::arrow_columns;
+use crate::python::derived::{PySlots, units_by_queue};
+use crate::python::items::{ItemRun, store_items};
+use crate::python::keys::{IndexReader, index_key_hash, rows_of_key};
+use crate::python::lines::{PyLines, unit_lines};
+use crate::python::plain::{Runs, join_runs};
+use crate::python::records::{Rows, pull_records, record_at};
+use crate::python::single::{LiveHeader, PutCounts, SingleAppender};
+use crate::python::stored::pull_stored;
+use crate::record::topics::Topics;
+use crate::scan::columns::{INT_COLUMNS, Ints, ROW_BYTES};
+use crate::scan::parts::{self, Part};
+use crate::scan::plain::{self as scanned, Asked};
+use crate::scan::window::{Stop, Wanted, Window};
+
+pyo3::create_exception!(
+    _kernel,
+    KernelPanic,
+    PyRuntimeError,
+    "The compiled kernel has a bug: where, and what it found."
+);
+
+/// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
+const INTERFACE: u32 = 16;
+
+/// The place of the last panic, for who catches it.
+static PLACE: Mutex<String> = Mutex::new(String::new());
+
+/// The bytes of a buffer, while it is held.
+///
+/// This is the one place that takes Python's word for memory. The word is good: while `buffer` is
+/// held, its owner neither frees nor moves the bytes (a map refuses to close, a bytearray to grow).
+/// What it does not promise is that nobody writes: a broker may append to the file under the map.
+/// Every length is therefore read once into a variable, checked, and used from there; a byte that
+/// changes between two looks can make an answer wrong, which the scanner looks at again, and never
+/// leads out of the slice. A file that shrinks under its map ends the process with SIGBUS, as it
+/// does when Python looks there.
+#[allow(unsafe_code)]
+pub fn bytes_of(buffer: &PyBuffer<u8>) -> &[u8] {
+    if buffer.len_bytes() == 0 || !buffer.is_c_contiguous() {
+        return &[];
+    }
+    // SAFETY: contiguous, not null, and of this length as long as the buffer is borrowed.
+    unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) }
+}
+
+/// A panic as an exception, so that it ends a command like any other bug: never the process.
+pub fn guarded<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|cause| {
+        let place = PLACE.lock().map(|place| place.clone()).unwrap_or_default();
+        Err(KernelPanic::new_err(format!("{} at {place}", said(&*cause))))
+    })
+}
+
+fn said(cause: &(dyn Any + Send)) -> String {
+    let text = cause.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
+}
+
+/// A scan of a log: what is kept from one window to the next.
+#[pyclass]
+struct Scanner {
+    threads: Vec<Topics>,
+    wanted: Wanted,
+}
+
+#[pymethods]
+impl Scanner {
+    #[new]
+    #[pyo3(signature = (*, check, properties, threads))]
+    fn new(check: bool, properties: bool, threads: usize) -> Self {
+        let threads = (0..threads.max(1)).map(|_| Topics::default()).collect();
+        Scanner { threads, wanted: Wanted { check, properties } }
+    }
+
+    /// Where a window may be cut into so many parts: its first byte, and records behind it.
+    #[expect(clippy::too_many_arguments, reason = "a window's, and its buffer")]
+    fn starts(
+        &self,
+        py: Python<'_>,
+        buffer: PyBuffer<u8>,
+        position: usize,
+        limit: usize,
+        readable: usize,
+        file_from_offset: i64,
+        parts: usize,
+    ) -> PyResult<Vec<usize>> {
+        let window = Window { position, limit, readable, file_from_offset };
+        let data = bytes_of(&buffer);
+        py.detach(|| guarded(|| Ok(parts::starts(data, window, parts))))
+    }
+
+    /// Reads records of a window in parts that begin at `starts`, at most `most` rows each. Answers
+    /// the place where it stopped, what must be readable for more (0: nothing), whether there may
+    /// be more at once, the numbers of all parts, and what else each part has that is believed:
+    /// `(thread, new topics, rows, crc_matches, key_row, key_hash, malformed, multi_dispatch_rows,
+    /// odd_port_rows, property_crc_rows, delay_levels)`. Topics have the numbers of the thread, in
+    /// the order in which it has seen them; the new ones are those that it has not named before.
+    #[expect(clippy::too_many_arguments, reason = "a window's, and its buffer")]
+    fn fill<'py>(
+        &mut self,
+        py: Python<'py>,
+        buffer: PyBuffer<u8>,
+        starts: Vec<usize>,
+        limit: usize,
+        readable: usize,
+        file_from_offset: i64,
+        most: usize,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let position = starts[0];
+        let window = Window { position, limit, readable, file_from_offset };
+        let (data, wanted, threads) = (bytes_of(&buffer), self.wanted, &mut self.threads);
+        let each = most.max(1) * ROW_BYTES;
+        let mut filled = None;
+        let ints = PyByteArray::new_with(py, starts.len() * each, |room| {
+            let rooms = room.chunks_exact_mut(each).map(Ints::new).collect();
+            let work =
+                || guarded(|| Ok(parts::fill(threads, data, window, &starts, wanted, rooms)));
+            filled = Some(py.detach(work)?);
+            Ok(())
+        })?;
+        let filled = filled.expect("it was filled");
+        let needed = if let Stop::Needs(end) = filled.stop { end } else { 0 };
+        let columns = filled.parts.iter().map(|part| others(py, part, &self.threads[part.thread]));
+        let columns = columns.collect::<PyResult<Vec<_>>>()?;
+        (filled.reached, needed, filled.goes_on, ints, columns).into_pyobject(py)
+    }
+
+    /// Reads the plain records of a window in parts that begin at `starts`, up to the first that is
+    /// none: what each part has that is believed (`plain::taken`). With `units` and `keys` they
+    /// are noted.
+    #[expect(clippy::too_many_arguments, reason = "a window's, its buffer, and what is wanted")]
+    #[pyo3(signature = (buffer, starts, limit, readable, file_from_offset, *, units, keys))]
+    fn plain<'py>(
+        &mut self,
+        py: Python<'py>,
+        buffer: PyBuffer<u8>,
+        starts: Vec<usize>,
+        limit: usize,
+        readable: usize,
+        file_from_offset: i64,
+        units: bool,
+        keys: bool,
+    ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let window = Window { position: starts[0], limit, readable, file_from_offset };
+        let asked = Asked { check: self.wanted.check, units, keys };
+        let (data, threads) = (bytes_of(&buffer), &mut self.threads);
+        let parts =
+            py.detach(|| guarded(|| Ok(scanned::read(threads, data, window, &starts, asked))))?;
+        parts.into_iter().map(|part| plain::taken(py, part, &self.threads)).collect()
+    }
+}
+
+/// The columns of a part that are no numbers.
+fn others<'py>(py: Python<'py>, part: &Part, topics: &Topics) -> PyResult<Bound<'py, PyTuple>> {
+    let columns = &part.extras;
+    let delays = columns.delay_levels.iter();
+    let delays: Vec<_> = delays.map(|(row, level)| (*row, PyBytes::new(py, level))).collect();
+    let new = topics.named(part.new_topics.clone());
+    (
+        part.thread,
+        new.map(|topic| PyBytes::new(py, topic)).collect::<Vec<_>>(),
+        part.rows,
+        PyByteArray::new(py, &columns.crc_matches),
+        longs(py, &columns.key_row)?,
+        numbers_of(py, &columns.key_hash, i32::to_ne_bytes)?,
+        longs(py, &columns.malformed)?,
+        longs(py, &columns.multi_dispatch_rows)?,
+        longs(py, &columns.odd_port_rows)?,
+        longs(py, &columns.property_crc_rows)?,
+        delays,
+    )
+        .into_pyobject(py)
+}
+
+pub fn longs<'py>(py: Python<'py>, values: &[i64]) -> PyResult<Bound<'py, PyByteArray>> {
+    numbers_of(py, values, i64::to_ne_bytes)
+}
+
+pub fn numbers_of<'py, T: Copy, const N: usize>(
+    py: Python<'py>,
+    values: &[T],
+    bytes: impl Fn(T) -> [u8; N],
+) -> PyResult<Bound<'py, PyByteArray>> {
+    PyByteArray::new_with(py, values.len() * N, |array| {
+        for (place, value) in array.chunks_exact_mut(N).zip(values) {
+            place.copy_from_slice(&bytes(*value));
+        }
+        Ok(())
+    })
+}
+
+/// `link_items` of `rmqctl/engine/index/links.py`: `(previous, slot, newest, fresh_slots)`. `slot`
+/// are 64-bit and `number` 32-bit numbers of this machine; `newest_of_slot` are 32 bits a slot, of
+/// the other order of bytes when they are `big_endian`.
+#[pyfunction]
+fn link_items<'py>(
+    py: Python<'py>,
+    slot: PyBuffer<u8>,
+    number: PyBuffer<u8>,
+    newest_of_slot: PyBuffer<u8>,
+    big_endian: bool,
+    count: i32,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let (slots, numbers, newest) = (bytes_of(&slot), bytes_of(&number), bytes_of(&newest_of_slot));
+    let newest_of = |slot: i64| {
+        let at = 4 * slot as usize;
+        let bytes = array_of(&newest[at..at + 4]);
+        if big_endian { i32::from_be_bytes(bytes) } else { i32::from_ne_bytes(bytes) }
+    };
+    let links = py.detach(|| {
+        guarded(|| {
+            let slots = slots.chunks_exact(8).map(|slot| i64::from_ne_bytes(array_of(slot)));
+            let numbers =
+                numbers.chunks_exact(4).map(|number| i32::from_ne_bytes(array_of(number)));
+            Ok(links::link_items(slots, numbers, newest_of, count))
+        })
+    })?;
+    (
+        numbers_of(py, &links.previous, i32::to_ne_bytes)?,
+        longs(py, &links.slot)?,
+        numbers_of(py, &links.newest, i32::to_ne_bytes)?,
+        links.fresh_slots,
+    )
+        .into_pyobject(py)
+}
+
+/// `group_by_queue` of `rmqctl/engine/derive/writer.py`: `(topic id, queue id, rows)` of each queue.
+#[pyfunction]
+fn group_by_queue<'py>(
+    py: Python<'py>,
+    topic_id: PyBuffer<u8>,
+    queue_id: PyBuffer<u8>,
+) -> PyResult<Vec<(i64, i64, Bound<'py, PyByteArray>)>> {
+    let (topics, queues) = (bytes_of(&topic_id), bytes_of(&queue_id));
+    let groups = py.detach(|| {
+        guarded(|| {
+            let number = |bytes: &[u8]| i64::from_ne_bytes(array_of(bytes));
+            let topics = topics.chunks_exact(8).map(number);
+            Ok(links::group_by_queue(topics.zip(queues.chunks_exact(8).map(number))))
+        })
+    })?;
+    groups.iter().map(|((topic, queue), rows)| Ok((*topic, *queue, longs(py, rows)?))).collect()
+}
+
+pub fn array_of<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(bytes);
+    array
+}
+
+/// Panics, for the tests: what a bug of the kernel becomes.
+#[pyfunction]
+fn panic() -> PyResult<()> {
+    guarded(|| panic!("a panic that was asked for"))
+}
+
+#[pymodule]
+fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    std::panic::set_hook(Box::new(|panic| {
+        if let (Some(at), Ok(mut place)) = (panic.location(), PLACE.lock()) {
+            *place = at.to_string();
+        }
+    }));
+    module.add("KernelPanic", module.py().get_type::<KernelPanic>())?;
+    module.add("INTERFACE", INTERFACE)?;
+    module.add("INT_COLUMNS", PyTuple::new(module.py(), INT_COLUMNS)?)?;
+    module.add("SOURCES", option_env!("RMQCTL_KERNEL_SOURCES").unwrap_or(""))?;
+    let versions = VERSIONS.map(|v| {
+        let (topic, properties) = (v.topic_length, v.properties_length);
+        (v.magic_code, topic.size, topic.limit, properties.size, properties.limit)
+    });
+    module.add("VERSIONS", PyTuple::new(module.py(), versions)?)?;
+    module.add_class::<Scanner>()?;
+    module.add("ARROW_COLUMNS", PyTuple::new(module.py(), rows::COLUMNS.map(|(name, _)| name))?)?;
+    module.add("LINE_COLUMNS", PyTuple::new(module.py(), COLUMNS.map(|(name, _)| name))?)?;
+    module.add_class::<PySlots>()?;
+    module.add_class::<PyLines>()?;
+    module.add_function(wrap_pyfunction!(unit_lines, module)?)?;
+    module.add_class::<Appender>()?;
+    module.add_class::<Runs>()?;
+    module.add_function(wrap_pyfunction!(join_runs, module)?)?;
+    module.add_class::<IndexReader>()?;
+    module.add_class::<Rows>()?;
+    module.add_function(wrap_pyfunction!(index_key_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(rows_of_key, module)?)?;
+    module.add_function(wrap_pyfunction!(record_at, module)?)?;
+    module.add_function(wrap_pyfunction!(pull_records, module)?)?;
+    module.add_function(wrap_pyfunction!(pull_stored, module)?)?;
+    module.add_function(wrap_pyfunction!(arrow_columns, module)?)?;
+    module.add_class::<SingleAppender>()?;
+    module.add_class::<PutCounts>()?;
+    module.add_class::<LiveHeader>()?;
+    module.add_function(wrap_pyfunction!(units_by_queue, module)?)?;
+    module.add_function(wrap_pyfunction!(store_items, module)?)?;
+    module.add_class::<ItemRun>()?;
+    module.add_function(wrap_pyfunction!(stores_behind, module)?)?;
+    module.add_function(wrap_pyfunction!(store_units, module)?)?;
+    module.add_function(wrap_pyfunction!(link_items, module)?)?;
+    module.add_function(wrap_pyfunction!(group_by_queue, module)?)?;
+    module.add_function(wrap_pyfunction!(panic, module)?)
+}

@@ -1,0 +1,62 @@
+//! What Python sees of plain records: numbers of each part, its units as an object that is only
+//! handed back, and its keys as columns.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::bytes::memory::take;
+use crate::python::memory::Memory;
+use crate::python::{array_of, bytes_of, guarded};
+use crate::record::topics::Topics;
+use crate::scan::plain::{self, Part, Run};
+
+/// The units of a part.
+#[pyclass(frozen)]
+pub struct Runs(Vec<Run>);
+
+/// A part as `Plain` of `_kernel.pyi` has it.
+pub fn taken<'py>(
+    py: Python<'py>,
+    part: Part,
+    threads: &[Topics],
+) -> PyResult<Bound<'py, PyTuple>> {
+    let new = threads[part.thread].named(part.new_topics);
+    (
+        (part.start, part.reached),
+        part.thread,
+        new.map(|topic| PyBytes::new(py, topic)).collect::<Vec<_>>(),
+        (part.records, part.units, part.newest_timestamp, part.last_offset),
+        Runs(part.runs),
+        Memory::Ints(part.keys.key_hash),
+        Memory::Longs(part.keys.physical_offset),
+        Memory::Longs(part.keys.store_timestamp),
+    )
+        .into_pyobject(py)
+}
+
+/// The units of parts in the order of the log, each part's with its topics' numbers (64 bits each)
+/// by those of its thread: `(topic, queue id, queue offset, start)` of each queue's, of which every
+/// queue offset follows the one before, and their bytes.
+#[pyfunction]
+pub fn join_runs<'py>(
+    py: Python<'py>,
+    parts: Vec<(Py<Runs>, PyBuffer<u8>)>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let numbers = |buffer| -> Vec<i64> {
+        let bytes: &[u8] = bytes_of(buffer);
+        bytes.chunks_exact(8).map(|number| i64::from_ne_bytes(array_of(number))).collect()
+    };
+    let parts: Vec<_> = parts.iter().map(|(runs, buffer)| (runs.get(), numbers(buffer))).collect();
+    let parts = parts.iter().map(|(runs, numbers)| (&runs.0[..], &numbers[..]));
+    let sorted = guarded(|| Ok(plain::sorted(parts)))?;
+    let (queues, stored) = py.detach(|| {
+        guarded(|| {
+            let mut stored = take(sorted.bytes);
+            Ok((sorted.join(&mut stored), stored))
+        })
+    })?;
+    let queues: Vec<_> =
+        queues.iter().map(|q| (q.topic, q.queue, q.queue_offset, q.start)).collect();
+    (queues, Memory::Bytes(stored)).into_pyobject(py)
+}

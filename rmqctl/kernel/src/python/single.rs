@@ -1,0 +1,612 @@
+//! What Python sees of puts of single messages: one call stores a record, its unit and its index
+//! items, and says so to those who keep the ends of them.
+//!
+//! What is true is in the Python objects: log, table of queue offsets, queue, index file. They are
+//! told of each message. They are asked again whenever the log's end is not the very object that
+//! they were told last: until then nobody else has appended anything. Kept here are buffers of their
+//! files, and disk space that was made sure of: so nothing can go wrong when the first byte is
+//! stored.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+
+use crate::index::items::{self, Common, Header, Places};
+use crate::layouts::{INDEX_ITEM_BYTES, QUEUE_UNIT_BYTES};
+use crate::put::append::{self, Place, Stop};
+use crate::python::append::{fixed_of, room_of, system_clock};
+use crate::python::guarded;
+use crate::python::message::{Reader, Values};
+use crate::queue::newunits;
+use crate::queue::units::{self, Unit};
+
+/// Queues of which a file is held, at most.
+const MOST_QUEUES: usize = 96;
+/// Where the message needs an index file that is not known.
+const INDEX: u8 = 7;
+
+/// Those who keep the ends of what is written: the log, what of it is dispatched, the queue offsets
+/// by `(topic, queue id)`, what is derived; and whether an index is written.
+#[derive(FromPyObject)]
+struct Parts {
+    log: Py<PyAny>,
+    tail: Py<PyAny>,
+    table: Py<PyDict>,
+    derived: Py<PyAny>,
+    has_index: bool,
+}
+
+/// A file of the log: where it begins, and up to where there is disk space for records.
+struct LogFile {
+    buffer: PyBuffer<u8>,
+    base: i64,
+    reserved: usize,
+}
+
+/// The file that a queue ends in: the queue offset of its first unit, and the one before which there
+/// is disk space.
+struct Queue {
+    queue: Py<PyAny>,
+    key: Py<PyTuple>,
+    mapped: Py<PyAny>,
+    dirty: Py<PyAny>,
+    buffer: PyBuffer<u8>,
+    first: i64,
+    limit: i64,
+    counter: usize,
+    /// The offset of its next message, as of an era of [`SingleAppender`].
+    era: u64,
+    next: i64,
+    next_object: Py<PyAny>,
+}
+
+/// The newest index file; `limit` is the number of the first item without disk space, or which fills
+/// the file. What its header says is `header`'s as long as the file refers to that.
+struct IndexFile {
+    mapped: Py<PyAny>,
+    dirty: Py<PyAny>,
+    buffer: PyBuffer<u8>,
+    places: Places,
+    limit: i32,
+    header: Py<LiveHeader>,
+    fields: Header,
+}
+
+/// The header of an index file that single messages are stored into.
+#[pyclass]
+pub struct LiveHeader(Header);
+
+#[pymethods]
+impl LiveHeader {
+    /// The fields of an `IndexHeader`.
+    #[getter]
+    fn fields(&self) -> Header {
+        self.0
+    }
+}
+
+/// Answers: what makes a `PutMessageResult` without any field, and the status of all.
+#[derive(FromPyObject)]
+struct Answers {
+    new: Py<PyAny>,
+    put_ok: Py<PyAny>,
+}
+
+/// Names of attributes.
+struct Names {
+    write_offset: Py<PyString>,
+    store_timestamp: Py<PyString>,
+    stale_end: Py<PyString>,
+    done: Py<PyString>,
+    wrote: Py<PyString>,
+    max_physical_offset: Py<PyString>,
+    logics_msg_timestamp: Py<PyString>,
+    end: Py<PyString>,
+    mark_dirty: Py<PyString>,
+    status: Py<PyString>,
+    kept: Py<PyString>,
+}
+
+/// What was put, until somebody asks: messages and bytes of topics, how many puts took how long, by
+/// classes, and the longest (ms).
+#[pyclass]
+pub struct PutCounts {
+    numbers: HashMap<String, usize>,
+    topics: Vec<(String, i64, i64)>,
+    ends: Vec<i64>,
+    classes: Vec<i64>,
+    longest: f64,
+}
+
+/// Puts of single messages into one store.
+#[pyclass]
+pub struct SingleAppender {
+    records: append::Maker,
+    reader: Reader,
+    parts: Parts,
+    answers: Answers,
+    names: Names,
+    clock: Option<Py<PyAny>>,
+    counts: Py<PutCounts>,
+    file: Option<LogFile>,
+    queues: HashMap<Box<[u8]>, Queue>,
+    generation: i64,
+    index: Option<IndexFile>,
+    key: Vec<u8>,
+    hashes: Vec<i32>,
+    /// What the log and the derived were told last: the log's end, and the store time (ms).
+    behind: Option<(i64, Py<PyAny>)>,
+    time: (i64, Py<PyAny>),
+    /// So often somebody else has appended something between two messages, or may have.
+    era: u64,
+}
+
+/// Why a message was not stored: a stop of the append, or what Python has raised.
+enum Refused {
+    Stopped(u8),
+    Raised(PyErr),
+}
+
+impl From<PyErr> for Refused {
+    fn from(error: PyErr) -> Self {
+        Refused::Raised(error)
+    }
+}
+
+type Result<T> = std::result::Result<T, Refused>;
+
+fn stopped<T>(stop: Stop) -> Result<T> {
+    Err(Refused::Stopped(stop as u8))
+}
+
+#[pymethods]
+impl PutCounts {
+    /// `ends` are those of the classes of times (ms), but of the last one.
+    #[new]
+    fn new(ends: Vec<i64>) -> Self {
+        let classes = vec![0; ends.len() + 1];
+        PutCounts { numbers: HashMap::new(), topics: Vec::new(), ends, classes, longest: 0.0 }
+    }
+
+    /// What was put since this was asked last: `(topic, messages, bytes)`, puts by class, and the
+    /// longest time (ms).
+    fn take(&mut self) -> (Vec<(String, i64, i64)>, Vec<i64>, f64) {
+        let put = self.topics.iter().filter(|(_, messages, _)| *messages > 0).cloned().collect();
+        for (_, messages, bytes) in &mut self.topics {
+            (*messages, *bytes) = (0, 0);
+        }
+        let empty = vec![0; self.classes.len()];
+        let longest = std::mem::take(&mut self.longest);
+        (put, std::mem::replace(&mut self.classes, empty), longest)
+    }
+}
+
+impl PutCounts {
+    fn number_of(&mut self, topic: &str) -> usize {
+        if let Some(number) = self.numbers.get(topic) {
+            return *number;
+        }
+        self.topics.push((topic.to_owned(), 0, 0));
+        self.numbers.insert(topic.to_owned(), self.topics.len() - 1);
+        self.topics.len() - 1
+    }
+
+    fn stored(&mut self, number: usize, size: usize) {
+        let (_, messages, bytes) = &mut self.topics[number];
+        *messages += 1;
+        *bytes += size as i64;
+    }
+
+    fn put_ended(&mut self, elapsed: f64) {
+        let millis = elapsed as i64;
+        let class = self.ends.iter().position(|end| millis <= 0 || millis < *end);
+        self.classes[class.unwrap_or(self.ends.len())] += 1;
+        self.longest = self.longest.max(elapsed);
+    }
+}
+
+#[pymethods]
+impl SingleAppender {
+    /// `clock` gives store times (ms); None: the system's.
+    #[new]
+    #[pyo3(signature = (*, shortest_properties, largest_record, classes, parts, answers, clock,
+        counts))]
+    #[expect(clippy::too_many_arguments, reason = "a store's parts")]
+    fn new(
+        py: Python<'_>,
+        shortest_properties: usize,
+        largest_record: usize,
+        classes: (Py<PyType>, Py<PyType>),
+        parts: Parts,
+        answers: Answers,
+        clock: Option<Py<PyAny>>,
+        counts: Py<PutCounts>,
+    ) -> PyResult<Self> {
+        let host = ([127, 0, 0, 1], 0);
+        let name = |name| PyString::intern(py, name).unbind();
+        Ok(SingleAppender {
+            records: append::Maker::new(fixed_of(host, host, shortest_properties, largest_record)),
+            reader: Reader::new(py, classes)?,
+            parts,
+            answers,
+            names: Names {
+                write_offset: name("write_offset"),
+                store_timestamp: name("store_timestamp"),
+                stale_end: name("stale_end"),
+                done: name("done"),
+                wrote: name("_wrote"),
+                max_physical_offset: name("max_physical_offset"),
+                logics_msg_timestamp: name("logics_msg_timestamp"),
+                end: name("end"),
+                mark_dirty: name("mark_dirty"),
+                status: name("status"),
+                kept: name("_kept"),
+            },
+            clock,
+            counts,
+            file: None,
+            queues: HashMap::new(),
+            generation: -1,
+            index: None,
+            key: Vec::new(),
+            hashes: Vec::new(),
+            behind: None,
+            time: (-1, py.None()),
+            era: 0,
+        })
+    }
+
+    /// The file at the log's end begins at this physical offset, and has disk space for records up to
+    /// a position.
+    fn set_log(&mut self, buffer: PyBuffer<u8>, base: i64, reserved: usize) {
+        self.file = Some(LogFile { buffer, base, reserved });
+    }
+
+    /// A queue ends in this file, whose first unit has queue offset `first`; there is disk space for
+    /// units before `limit`.
+    #[expect(clippy::too_many_arguments, reason = "a queue, and its file")]
+    fn admit(
+        &mut self,
+        py: Python<'_>,
+        topic: &str,
+        queue_id: i32,
+        queue: Py<PyAny>,
+        mapped: Py<PyAny>,
+        dirty: Py<PyAny>,
+        buffer: PyBuffer<u8>,
+        first: i64,
+        limit: i64,
+    ) -> PyResult<()> {
+        if self.queues.len() >= MOST_QUEUES {
+            self.queues.clear();
+        }
+        let counter = self.counts.borrow_mut(py).number_of(topic);
+        let key = (topic, queue_id).into_pyobject(py)?.unbind();
+        let (era, next, next_object) = (0, 0, py.None());
+        let held = Queue {
+            queue,
+            key,
+            mapped,
+            dirty,
+            buffer,
+            first,
+            limit,
+            counter,
+            era,
+            next,
+            next_object,
+        };
+        self.queues.insert(append::key(&mut self.key, topic.as_bytes(), queue_id).into(), held);
+        Ok(())
+    }
+
+    /// The newest index file, with a header of these fields; `limit` is the number of the first item
+    /// that it cannot take so. Answers what is to be the file's `live`.
+    #[expect(clippy::too_many_arguments, reason = "a file, and where what stands in it")]
+    fn set_index(
+        &mut self,
+        py: Python<'_>,
+        mapped: Py<PyAny>,
+        dirty: Py<PyAny>,
+        buffer: PyBuffer<u8>,
+        slots: usize,
+        slot_count: u32,
+        items: usize,
+        limit: i32,
+        fields: Header,
+    ) -> PyResult<Py<LiveHeader>> {
+        let places = Places { slots, slot_count, items, next: fields.5 };
+        let header = Py::new(py, LiveHeader(fields))?;
+        let live = header.clone_ref(py);
+        self.index = Some(IndexFile { mapped, dirty, buffer, places, limit, header, fields });
+        Ok(live)
+    }
+
+    /// Stores a message, its unit and its index items; the answer, or the number of a stop: what has
+    /// to be said before. The message comes as the values of a `MessageExtBrokerInner`, for Python
+    /// has them sooner than anybody else; and so do the things that may have changed: the log's end,
+    /// whether a dispatch has failed, the generation of queues, the header of the newest index file
+    /// where that is its `live`. With `waits` the put goes on behind this one's answer.
+    #[expect(clippy::too_many_arguments, reason = "a message, and what there is")]
+    fn put<'py>(
+        &mut self,
+        py: Python<'py>,
+        topic: &Bound<'py, PyAny>,
+        body: &Bound<'py, PyAny>,
+        queue_id: &Bound<'py, PyAny>,
+        flag: &Bound<'py, PyAny>,
+        sys_flag: &Bound<'py, PyAny>,
+        properties: &Bound<'py, PyAny>,
+        properties_bytes: &Bound<'py, PyAny>,
+        born_timestamp: &Bound<'py, PyAny>,
+        born_host: &Bound<'py, PyAny>,
+        store_host: &Bound<'py, PyAny>,
+        reconsume_times: &Bound<'py, PyAny>,
+        prepared_transaction_offset: &Bound<'py, PyAny>,
+        write_offset: &Bound<'py, PyAny>,
+        failed: bool,
+        generation: i64,
+        live: &Bound<'py, PyAny>,
+        waits: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let values = [
+            topic,
+            body,
+            queue_id,
+            flag,
+            sys_flag,
+            properties,
+            properties_bytes,
+            born_timestamp,
+            born_host,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+        ];
+        let now = Now { write_offset, failed, generation, live };
+        match guarded(|| Ok(self.store(values, now, waits)))? {
+            Ok(answer) => Ok(answer),
+            Err(Refused::Stopped(stop)) => Ok(stop.into_pyobject(py)?.into_any()),
+            Err(Refused::Raised(error)) => Err(error),
+        }
+    }
+}
+
+/// What may have changed since the last message.
+struct Now<'a, 'py> {
+    write_offset: &'a Bound<'py, PyAny>,
+    failed: bool,
+    generation: i64,
+    live: &'a Bound<'py, PyAny>,
+}
+
+impl SingleAppender {
+    /// Where the log ends; whoever has appended something since this did begins an era.
+    fn start(&mut self, now: &Now<'_, '_>) -> Result<i64> {
+        if now.failed {
+            return stopped(Stop::Unsure);
+        }
+        let known = self.behind.as_ref().filter(|(_, behind)| now.write_offset.is(behind));
+        let start = match known {
+            Some((start, _)) => *start,
+            None => {
+                let (py, names) = (now.write_offset.py(), &self.names);
+                let start: i64 = now.write_offset.extract()?;
+                let (log, tail) = (self.parts.log.bind(py), self.parts.tail.bind(py));
+                self.behind = None;
+                self.time = (-1, py.None());
+                self.era += 1;
+                if tail.getattr(&names.done)?.extract::<i64>()? != start
+                    || log.getattr(&names.stale_end)?.extract::<i64>()? > start
+                {
+                    return stopped(Stop::Unsure);
+                }
+                start
+            }
+        };
+        if now.generation != self.generation {
+            self.queues.clear();
+            self.generation = now.generation;
+        }
+        Ok(start)
+    }
+
+    fn store<'py>(
+        &mut self,
+        values: Values<'_, 'py>,
+        now: Now<'_, 'py>,
+        waits: bool,
+    ) -> Result<Bound<'py, PyAny>> {
+        let (py, begin) = (now.write_offset.py(), Instant::now());
+        let start = self.start(&now)?;
+        let names = &self.names;
+        let Some(fields) = self.reader.fields(values) else { return stopped(Stop::Unsure) };
+        let Some(mut plain) = fields.message() else { return stopped(Stop::Unsure) };
+
+        // Where the unit goes.
+        let key = append::key(&mut self.key, plain.topic.as_bytes(), plain.queue_id);
+        let Some(queue) = self.queues.get_mut(key) else { return stopped(Stop::Queue) };
+        if queue.era != self.era {
+            queue.ask(py, names, self.parts.table.bind(py), start)?;
+            queue.era = self.era;
+        }
+        let queue_offset = queue.next;
+        if queue_offset >= queue.limit {
+            return stopped(Stop::Queue);
+        }
+
+        // Where the record goes.
+        let Some(file) = self.file.as_mut().filter(|file| file.base <= start) else {
+            return stopped(Stop::Room);
+        };
+        let position = (start - file.base) as usize;
+        let (end, file_from_offset) = (file.reserved, file.base);
+        let place = Place { position, end, file_from_offset, most: 1, enough: end };
+        let encoded = self.records.encode(place, position, &mut plain, queue_offset);
+        let (size, found) = match encoded {
+            Ok(encoded) => encoded,
+            Err((stop, _)) => return stopped(stop),
+        };
+
+        // Where the items go.
+        let hashes = &mut self.hashes;
+        let tags_code = self.records.derive(plain.topic, &found, hashes);
+        let mut index = None;
+        if self.parts.has_index {
+            let known = self.index.as_mut().filter(|known| now.live.is(&known.header));
+            let fits = |known: &IndexFile| {
+                i64::from(known.fields.5) + (hashes.len() as i64) < i64::from(known.limit)
+            };
+            let Some(known) = known.filter(|known| fits(known)) else {
+                return Err(Refused::Stopped(INDEX));
+            };
+            if known.fields.3 >= start {
+                return stopped(Stop::Unsure);
+            }
+            // They come while record and unit are stored.
+            items::fetch(&room_of(&known.buffer)?, known.places, hashes);
+            index = Some(known).filter(|_| !hashes.is_empty());
+        }
+
+        let timestamp = match &self.clock {
+            Some(clock) => clock.bind(py).call0()?.extract()?,
+            None => system_clock()?,
+        };
+        // First, for who is interrupted there has stored nothing yet.
+        let at = (queue_offset - queue.first) as usize * QUEUE_UNIT_BYTES;
+        let ahead = (queue.limit - queue.first) as usize * QUEUE_UNIT_BYTES;
+        mark_dirty(names, &queue.mapped, queue.dirty.bind(py), at, ahead)?;
+        if let Some(index) = &index {
+            let ahead = index.places.items + INDEX_ITEM_BYTES * index.limit as usize;
+            mark_dirty(names, &index.mapped, index.dirty.bind(py), 0, ahead)?;
+        }
+        let (mut room, mut units) = (room_of(&file.buffer)?, room_of(&queue.buffer)?);
+        self.records.store(&mut room, position, timestamp);
+        let mut unit = [0; QUEUE_UNIT_BYTES];
+        let of_record = Unit {
+            topic: 0,
+            queue: 0,
+            queue_offset,
+            physical_offset: start,
+            size: size as i64,
+            tags_code,
+        };
+        units::store(&of_record, &mut unit);
+        newunits::store_all(&mut units, at, &unit);
+
+        // The log and the queue have it.
+        let end = start + size as i64;
+        let behind = end.into_pyobject(py).map_err(PyErr::from)?.into_any();
+        let (log, tail) = (self.parts.log.bind(py), self.parts.tail.bind(py));
+        log.setattr(&names.write_offset, &behind)?;
+        let is_new_time = self.time.0 != timestamp;
+        if is_new_time {
+            let time = timestamp.into_pyobject(py).map_err(PyErr::from)?.into_any();
+            log.setattr(&names.store_timestamp, &time)?;
+            self.time = (timestamp, time.unbind());
+        }
+        let next = (queue_offset + 1).into_pyobject(py).map_err(PyErr::from)?.into_any();
+        self.parts.table.bind(py).set_item(&queue.key, &next)?;
+        let of_queue = queue.queue.bind(py);
+        of_queue.setattr(&names.wrote, (queue_offset + 1) * QUEUE_UNIT_BYTES as i64)?;
+        of_queue.setattr(&names.max_physical_offset, &behind)?;
+        queue.next += 1;
+        let of_message = std::mem::replace(&mut queue.next_object, next.unbind());
+        if let Some(index) = index {
+            index.put(py, hashes, start, timestamp)?;
+        }
+        tail.setattr(&names.done, &behind)?;
+        if is_new_time {
+            self.parts.derived.bind(py).setattr(&names.logics_msg_timestamp, &self.time.1)?;
+        }
+        self.behind = Some((end, behind.unbind()));
+
+        // Where a put takes a millisecond, it is the pages that it waits for.
+        let elapsed = begin.elapsed();
+        let mut counts = self.counts.borrow_mut(py);
+        counts.stored(queue.counter, size);
+        if !waits {
+            counts.put_ended(elapsed.as_secs_f64() * 1000.0);
+        }
+        let [.., host, _, _] = values;
+        let page_cache_rt = elapsed.as_millis() as i64;
+        let (key, time) = (&queue.key, &self.time.1);
+        let kept = (key, now.write_offset, size, host, time, of_message, page_cache_rt);
+        let answer = self.answers.new.bind(py).call0()?;
+        answer.setattr(&names.status, &self.answers.put_ok)?;
+        answer.setattr(&names.kept, kept)?;
+        Ok(answer)
+    }
+}
+
+impl Queue {
+    /// Asks for the offset of the next message, which stands at the queue's end; or says what is
+    /// unusual about it, or about a record that begins at `start`.
+    fn ask(
+        &mut self,
+        py: Python<'_>,
+        names: &Names,
+        table: &Bound<'_, PyDict>,
+        start: i64,
+    ) -> Result<()> {
+        let of_queue = self.queue.bind(py);
+        let Some(next) = table.get_item(&self.key)? else { return stopped(Stop::Queue) };
+        self.next = next.extract()?;
+        self.next_object = next.unbind();
+        let wrote: i64 = of_queue.getattr(&names.wrote)?.extract()?;
+        let before: i64 = of_queue.getattr(&names.max_physical_offset)?.extract()?;
+        if wrote != self.next * QUEUE_UNIT_BYTES as i64 || self.next < self.first {
+            return stopped(Stop::Queue);
+        }
+        if before < 0 || before > start {
+            return stopped(Stop::Unsure);
+        }
+        Ok(())
+    }
+}
+
+impl IndexFile {
+    /// Stores the items of a message, then the header, the count of it last.
+    fn put(
+        &mut self,
+        py: Python<'_>,
+        hashes: &[i32],
+        physical_offset: i64,
+        stamp: i64,
+    ) -> PyResult<()> {
+        let (mut begin, _, mut begin_offset, _, slots, count) = self.fields;
+        let first_diff = items::time_diff_seconds(stamp, begin);
+        if count <= 1 {
+            (begin, begin_offset) = (stamp, physical_offset);
+        }
+        let diff = items::time_diff_seconds(stamp, begin);
+        let mut room = room_of(&self.buffer)?;
+        let places = Places { next: count, ..self.places };
+        let common = Common { physical_offset, first_diff, diff };
+        let slots = slots.wrapping_add(items::store(&mut room, places, hashes, common));
+        let count = count + hashes.len() as i32;
+        self.fields = (begin, stamp, begin_offset, physical_offset, slots, count);
+        items::store_header(&mut room, self.fields);
+        self.header.borrow_mut(py).0 = self.fields;
+        Ok(())
+    }
+}
+
+/// `MappedFile.mark_dirty` of a range, at the end of which nothing may stand yet, where the file
+/// counts as clean.
+fn mark_dirty(
+    names: &Names,
+    mapped: &Py<PyAny>,
+    dirty: &Bound<'_, PyAny>,
+    start: usize,
+    end: usize,
+) -> PyResult<()> {
+    let known: usize = dirty.getattr(&names.end)?.extract()?;
+    if known == 0 {
+        mapped.bind(dirty.py()).call_method1(&names.mark_dirty, (start, end))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! Units of queues.
+
+pub mod newunits;
+pub mod units;

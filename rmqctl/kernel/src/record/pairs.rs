@@ -1,0 +1,201 @@
+//! Names and values of properties: those that count (`formats.text.decode_properties`).
+
+use crate::layouts::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR};
+use crate::record::keyhash::{HIGH_BITS, word_of};
+use crate::record::text::{is_odd, odd_bytes, push_part};
+
+/// A record with more properties is left to the caller.
+pub const MOST_PROPERTIES: usize = 64;
+
+/// Names and values of properties, in order.
+pub type Slices<'a> = Vec<(&'a [u8], &'a [u8])>;
+
+/// Those with a name and a value, and of a repeated name the last value at the place of the first;
+/// None: there are too many.
+pub fn pairs_of(properties: &[u8]) -> Option<Slices<'_>> {
+    let mut pairs: Slices<'_> = Vec::with_capacity(8);
+    let mut rest = properties;
+    while !rest.is_empty() {
+        let end = memchr::memchr(PROPERTY_SEPARATOR, rest).unwrap_or(rest.len());
+        let entry = &rest[..end];
+        rest = rest.get(end + 1..).unwrap_or_default();
+        let Some(at) = memchr::memchr(NAME_VALUE_SEPARATOR, entry) else { continue };
+        let (name, value) = (&entry[..at], &entry[at + 1..]);
+        if name.is_empty() || value.is_empty() {
+            continue;
+        }
+        match pairs.iter().position(|(known, _)| *known == name) {
+            Some(at) => pairs[at].1 = value,
+            None if pairs.len() == MOST_PROPERTIES => return None,
+            None => pairs.push((name, value)),
+        }
+    }
+    Some(pairs)
+}
+
+/// Where a name stands in its properties, and where its value does: first bytes and ends.
+type Places = [usize; 4];
+
+/// The properties of one record after the other, by their places.
+#[derive(Debug, Default)]
+pub struct Pairs {
+    places: Vec<Places>,
+    /// Whether all bytes but the separators are printed as they are: then they are ASCII.
+    pub is_plain: bool,
+}
+
+impl Pairs {
+    /// Takes properties apart; false where they are no UTF-8, or there are too many.
+    pub fn read(&mut self, properties: &[u8]) -> bool {
+        self.is_plain = self.read_plain(properties).is_some();
+        self.is_plain || self.read_any(properties).is_some()
+    }
+
+    /// The names and values of the properties that were read last.
+    pub fn of<'a>(&self, properties: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let places = self.places.iter();
+        places
+            .map(|&[name, behind, value, end]| (&properties[name..behind], &properties[value..end]))
+    }
+
+    /// [`Pairs::of`] of properties that are a text.
+    pub fn of_text<'a>(&self, properties: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let places = self.places.iter();
+        places
+            .map(|&[name, behind, value, end]| (&properties[name..behind], &properties[value..end]))
+    }
+
+    /// Adds those that were read last, and are plain, as an object of JSON.
+    pub fn push_plain(&self, out: &mut Vec<u8>, properties: &[u8]) {
+        let mut before = b'{';
+        for &[name, behind, value, end] in &self.places {
+            out.extend_from_slice(&[before, b'"']);
+            push_part(out, properties, name, behind);
+            out.extend_from_slice(b"\":\"");
+            push_part(out, properties, value, end);
+            out.push(b'"');
+            before = b',';
+        }
+        if before == b'{' {
+            out.push(before);
+        }
+        out.push(b'}');
+    }
+
+    /// Looks at each byte once, eight at a time; None where one is not printed as it is, or an entry
+    /// has more than one separator of name and value: that belongs to the value.
+    fn read_plain(&mut self, properties: &[u8]) -> Option<()> {
+        self.places.clear();
+        self.places.reserve(8);
+        let (mut start, mut name_end) = (0, None);
+        let mut words = properties.chunks_exact(8);
+        let rest = words.remainder();
+        let mut last = [b' '; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let words = words.by_ref().map(word_of).chain([u64::from_le_bytes(last)]);
+        for (number, word) in words.enumerate() {
+            // Behind the first byte that is odd there may be marks at others.
+            let mut marks = odd_bytes(word) & HIGH_BITS;
+            while marks != 0 {
+                let at = 8 * number + marks.trailing_zeros() as usize / 8;
+                marks &= marks - 1;
+                match properties.get(at) {
+                    Some(&NAME_VALUE_SEPARATOR) if name_end.is_none() => name_end = Some(at),
+                    Some(&PROPERTY_SEPARATOR) => {
+                        self.add(properties, start, name_end.take(), at)?;
+                        start = at + 1;
+                    }
+                    Some(&byte) if is_odd(byte) => return None,
+                    _ => {}
+                }
+            }
+        }
+        self.add(properties, start, name_end, properties.len())
+    }
+
+    /// Takes the entry `start..end`; None where there are too many.
+    fn add(
+        &mut self,
+        properties: &[u8],
+        start: usize,
+        name_end: Option<usize>,
+        end: usize,
+    ) -> Option<()> {
+        let Some(name_end) = name_end.filter(|at| *at > start && *at + 1 < end) else {
+            return Some(());
+        };
+        let name = &properties[start..name_end];
+        let is_it = |one: &Places| &properties[one[0]..one[1]] == name;
+        match self.places.iter().position(is_it) {
+            Some(at) => (self.places[at][2], self.places[at][3]) = (name_end + 1, end),
+            None if self.places.len() == MOST_PROPERTIES => return None,
+            None => self.places.push([start, name_end, name_end + 1, end]),
+        }
+        Some(())
+    }
+
+    fn read_any(&mut self, properties: &[u8]) -> Option<()> {
+        self.places.clear();
+        std::str::from_utf8(properties).ok()?;
+        let place = |part: &[u8]| part.as_ptr() as usize - properties.as_ptr() as usize;
+        for (name, value) in pairs_of(properties)? {
+            let (start, from) = (place(name), place(value));
+            self.places.push([start, start + name.len(), from, from + value.len()]);
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_PROPERTIES, Pairs, pairs_of};
+
+    /// Both ways of reading give the same, of texts of few letters as of any.
+    #[test]
+    fn plain_properties_are_read_as_any() {
+        let (mut pairs, mut number) = (Pairs::default(), 0x2545_f491_4f6c_dd1d_u64);
+        for round in 0..200_000 {
+            let letters: &[u8] =
+                if round % 2 == 0 { b"ab\x01\x02" } else { b"ab\x01\x02c\"\xc3\xa9\x7f" };
+            let mut text = Vec::new();
+            for _ in 0..round % 41 {
+                number ^= number << 13;
+                number ^= number >> 7;
+                number ^= number << 17;
+                text.push(letters[(number >> 32) as usize % letters.len()]);
+            }
+            let is_read = pairs.read(&text);
+            assert_eq!(is_read, std::str::from_utf8(&text).is_ok());
+            if is_read {
+                assert_eq!(pairs.of(&text).collect::<Vec<_>>(), pairs_of(&text).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_printed_as_it_is_is_plain() {
+        let mut pairs = Pairs::default();
+        for (text, is_plain) in [
+            (&b"KEYS\x01a b\x02TAGS\x01c\x02"[..], true),
+            (b"", true),
+            (b"a\x01b\x01c\x02", false),
+            (b"a\x01b\"c\x02", false),
+            (b"a\x01b\\\x02", false),
+            (b"a\x01\x7f\x02", false),
+            (b"a\x01\x03\x02", false),
+            ("a\u{1}\u{e9}\u{2}".as_bytes(), false),
+        ] {
+            assert!(pairs.read(text));
+            assert_eq!(pairs.is_plain, is_plain, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn too_many_are_not_read() {
+        let mut pairs = Pairs::default();
+        for (count, is_read) in [(MOST_PROPERTIES, true), (MOST_PROPERTIES + 1, false)] {
+            let text: String = (0..count).map(|n| format!("{n}\u{1}v\u{2}")).collect();
+            assert_eq!(pairs.read(text.as_bytes()), is_read);
+        }
+    }
+}

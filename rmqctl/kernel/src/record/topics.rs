@@ -1,0 +1,105 @@
+//! The topics that one thread of a scan has seen, as small numbers in the order in which they came.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::layouts::VERSIONS;
+use crate::record::keyhash::hash_code;
+
+const SLOT_BITS: u32 = 12;
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What is known of a topic: its number, `hashCode` of `topic#`, and whether nothing is special about
+/// it: it is a text, and can be a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Topic {
+    pub number: i64,
+    pub key_prefix: u32,
+    pub is_plain: bool,
+}
+
+/// Topics by their bytes. A slot is a guess whose bytes are compared, so no choice of topics can
+/// make the answer wrong, and one that is made to share slots pays for a lookup with a random key.
+pub struct Topics {
+    slots: Vec<u32>,
+    known: Vec<(Box<[u8]>, Topic)>,
+    by_bytes: HashMap<Box<[u8]>, u32>,
+}
+
+impl Default for Topics {
+    fn default() -> Self {
+        Topics { slots: vec![0; 1 << SLOT_BITS], known: Vec::new(), by_bytes: HashMap::new() }
+    }
+}
+
+impl Topics {
+    /// What is known of a topic.
+    #[inline]
+    pub fn get(&mut self, topic: &[u8]) -> Topic {
+        let slot = slot_of(topic);
+        if let Some((bytes, known)) = self.known.get(self.slots[slot] as usize) {
+            if **bytes == *topic {
+                return *known;
+            }
+        }
+        self.look_up(topic, slot)
+    }
+
+    #[cold]
+    fn look_up(&mut self, topic: &[u8], slot: usize) -> Topic {
+        let place = match self.by_bytes.get(topic) {
+            Some(&place) => place,
+            None => {
+                let place = self.known.len() as u32;
+                let before = hash_code(topic, 0, topic.len(), 0);
+                let key_prefix = before.wrapping_mul(31).wrapping_add(u32::from(b'#'));
+                let number = i64::from(place);
+                let known = Topic { number, key_prefix, is_plain: is_plain(topic) };
+                self.known.push((topic.into(), known));
+                self.by_bytes.insert(topic.into(), place);
+                place
+            }
+        };
+        self.slots[slot] = place;
+        self.known[place as usize].1
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Topics by their numbers, in order.
+    pub fn named(&self, numbers: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        self.known[numbers].iter().map(|(topic, _)| &**topic)
+    }
+
+    /// Forgets the topics from a number on.
+    pub fn forget_from(&mut self, number: usize) {
+        for (topic, _) in self.known.drain(number.min(self.known.len())..) {
+            self.by_bytes.remove(&topic);
+        }
+    }
+}
+
+/// Whether a topic is a text that `topic_directory_problem` (`rmqctl/engine/files/paths.py`) lets be
+/// a directory; one that is longer than any broker allows is left to others.
+fn is_plain(topic: &[u8]) -> bool {
+    let separates = |byte: &u8| matches!(byte, b'/' | b'\\' | 0);
+    let is_above = matches!(topic, b"" | b"." | b"..");
+    let is_long = topic.len() > VERSIONS[0].topic_length.limit;
+    !is_above && !is_long && !topic.iter().any(separates) && std::str::from_utf8(topic).is_ok()
+}
+
+#[inline]
+fn slot_of(topic: &[u8]) -> usize {
+    let word = |bytes: &[u8]| {
+        bytes.iter().rev().take(8).fold(0u64, |word, &byte| word << 8 | u64::from(byte))
+    };
+    let (first, last) = match (topic.first_chunk::<8>(), topic.last_chunk::<8>()) {
+        (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
+        _ => (word(topic), 0),
+    };
+    let mixed = first.wrapping_mul(FACTOR) ^ last.rotate_left(29).wrapping_add(topic.len() as u64);
+    (mixed.wrapping_mul(FACTOR) >> (64 - SLOT_BITS)) as usize
+}

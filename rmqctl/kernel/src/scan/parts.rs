@@ -1,0 +1,166 @@
+//! A window in parts, read by several threads. A part begins at a place that looks like a record's;
+//! what is found in it is believed when the part before it has arrived exactly there
+//! (`rmqctl/engine/scan/chain.py` does the same with arrays). So the answer is that of one thread,
+//! whatever stands in the bytes; and where the parts lie does not depend on how many threads there
+//! are.
+
+use std::ops::Range;
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use memchr::memmem;
+
+use crate::layouts::{PREFIXES, RECORD_MAGIC_HEAD};
+use crate::record::entry::{self, Found};
+use crate::record::topics::Topics;
+use crate::scan::columns::{Extras, Ints};
+use crate::scan::window::{Batch, Stop, Wanted, Window};
+
+/// How far a place for a part to begin is looked for.
+const SEARCHED: usize = 1 << 16;
+
+/// What was read of a part.
+pub struct Part {
+    /// The thread that has read it, and which of the topics that it knows came up here first.
+    pub thread: usize,
+    pub new_topics: Range<usize>,
+    pub rows: usize,
+    pub extras: Extras,
+    start: usize,
+    limit: usize,
+    is_full: bool,
+    reached: usize,
+    stop: Stop,
+}
+
+/// What was read of a window.
+pub struct Filled {
+    /// The parts that are believed, in order: one at least.
+    pub parts: Vec<Part>,
+    pub reached: usize,
+    pub stop: Stop,
+    /// Whether there may be more where it stopped: there was no room, or the next part was none.
+    pub goes_on: bool,
+}
+
+/// Reads the records of a window in parts that begin at `starts`, ascending, each into a room of its
+/// own, by as many threads as there are tables of topics, one at least of each.
+pub fn fill(
+    threads: &mut [Topics],
+    data: &[u8],
+    window: Window,
+    starts: &[usize],
+    wanted: Wanted,
+    rooms: Vec<Ints<'_>>,
+) -> Filled {
+    let work = windows_of(window, starts).into_iter().zip(rooms);
+    let mut parts = spread(threads, work.collect(), |thread, topics, (window, mut ints)| {
+        read(data, window, wanted, thread, topics, &mut ints)
+    });
+    parts.sort_unstable_by_key(|part| part.start);
+    let count = believed(parts.iter().map(|part| (part.start, part.reached)));
+    for part in parts.drain(count..) {
+        threads[part.thread].forget_from(part.new_topics.start);
+    }
+    let last = &parts[count - 1];
+    let (reached, stop) = (last.reached, last.stop);
+    let goes_on = last.is_full || reached >= last.limit;
+    Filled { parts, reached, stop, goes_on }
+}
+
+/// The windows of parts that begin at `starts`, one at least.
+pub fn windows_of(window: Window, starts: &[usize]) -> Vec<Window> {
+    let ends = starts[1..].iter().copied().chain([window.limit]);
+    let windows = starts.iter().zip(ends);
+    windows.map(|(&position, limit)| Window { position, limit, ..window }).collect()
+}
+
+/// Does pieces of work, one at least, by as many threads as there are tables of topics; what comes
+/// of them in any order.
+pub fn spread<W: Send, T: Send>(
+    threads: &mut [Topics],
+    work: Vec<W>,
+    read: impl Fn(usize, &mut Topics, W) -> T + Sync,
+) -> Vec<T> {
+    let count = threads.len().min(work.len());
+    let work = Mutex::new(work.into_iter());
+    let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let read_all = |thread: usize, topics: &mut Topics| -> Vec<T> {
+        let mut done = Vec::new();
+        while let Some(piece) = next() {
+            done.push(read(thread, topics, piece));
+        }
+        done
+    };
+    let (first, others) = threads[..count].split_at_mut(1);
+    thread::scope(|scope| {
+        let read_all = &read_all;
+        let others = others.iter_mut().enumerate();
+        let others: Vec<_> = others
+            .map(|(number, topics)| scope.spawn(move || read_all(number + 1, topics)))
+            .collect();
+        let mut done = read_all(0, &mut first[0]);
+        for other in others {
+            done.extend(other.join().unwrap_or_else(|cause| resume_unwind(cause)));
+        }
+        done
+    })
+}
+
+/// How many parts are believed, given the start and the end of each, in order: those before which
+/// all have arrived where the next one begins; the first one always is.
+pub fn believed(parts: impl Iterator<Item = (usize, usize)>) -> usize {
+    let mut arrived = None;
+    let is_met = |&(start, reached): &(usize, usize)| {
+        let before = arrived.replace(reached);
+        before.is_none_or(|before| before == start)
+    };
+    parts.take_while(is_met).count()
+}
+
+fn read(
+    data: &[u8],
+    window: Window,
+    wanted: Wanted,
+    thread: usize,
+    topics: &mut Topics,
+    ints: &mut Ints<'_>,
+) -> Part {
+    let (known, mut extras) = (topics.len(), Extras::default());
+    let mut batch = Batch { topics, extras: &mut extras, ints, wanted };
+    let (reached, stop) = batch.fill(data, window);
+    Part {
+        thread,
+        new_topics: known..topics.len(),
+        rows: ints.rows(),
+        extras,
+        start: window.position,
+        limit: window.limit,
+        is_full: ints.is_full(),
+        reached,
+        stop,
+    }
+}
+
+/// Where each part begins: the window's first byte, and records behind it at some distance from
+/// each other, at most so many in all.
+pub fn starts(data: &[u8], window: Window, most: usize) -> Vec<usize> {
+    let mut starts = vec![window.position];
+    let head = PREFIXES[0].magic_code;
+    let finder = memmem::Finder::new(RECORD_MAGIC_HEAD);
+    let length = window.limit.saturating_sub(window.position);
+    for number in 1..most {
+        let low = window.position + length / most * number;
+        let high = (low + SEARCHED.min(length / most)).min(window.readable).min(data.len());
+        let searched = data.get(low..high).unwrap_or_default();
+        let last = starts[starts.len() - 1];
+        let is_record = |place: &usize| {
+            let found = entry::read(data, *place, window.readable, window.file_from_offset);
+            *place > last && matches!(found, Found::Record(_))
+        };
+        let mut places = finder.find_iter(searched).filter_map(|at| (low + at).checked_sub(head));
+        starts.extend(places.find(is_record));
+    }
+    starts
+}

@@ -1,0 +1,324 @@
+//! Plain records: those of which a check has nothing to say and dispatch nothing to ask. Most logs
+//! hold nothing else. No row is made of one: it is counted, and its unit and keys are noted as they
+//! will be stored, or compared.
+
+use std::ops::Range;
+
+use crate::bytes::fetch;
+use crate::bytes::memory::take;
+use crate::index::links::Places;
+use crate::layouts::{
+    COMPRESSED_FLAG, EARLIEST_STORE_TIME, END_OF_STORE_TIMES, QUEUE_UNIT_BYTES,
+    QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE, TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE, TRANSACTION_TYPE_MASK,
+};
+use crate::record::entry::{self, Found, Record};
+use crate::record::keyhash::hash_code;
+use crate::record::properties::{self, Properties};
+use crate::record::topics::{Topic, Topics};
+use crate::scan::parts::{believed, spread, windows_of};
+use crate::scan::window::{Window, body_matches, each_key};
+
+/// The largest queue offset whose unit has a place that is a number of 64 bits.
+const MAX_QUEUE_OFFSET: i64 = i64::MAX / QUEUE_UNIT_BYTES as i64 - 1;
+
+/// Bytes that a record's size differs from that of the one before, where the next ones may be taken
+/// for as large.
+const LIKE: usize = 32;
+
+/// Queues of a part, and bytes of log of one index key, for which there is room at first: more of
+/// either costs no more than to make room for them.
+const QUEUES: usize = 64;
+const BYTES_OF_KEY: usize = 128;
+
+/// What is made of plain records.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Asked {
+    /// Whether they are checked: what a check would tell of makes a record one that is not plain.
+    pub check: bool,
+    pub units: bool,
+    pub keys: bool,
+}
+
+/// Units of one queue: each queue offset follows the one before.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The topic's number, of the thread that has read it.
+    pub topic: i64,
+    pub queue: i64,
+    pub queue_offset: i64,
+    /// As they are stored.
+    pub units: Vec<u8>,
+}
+
+impl Run {
+    fn next_offset(&self) -> i64 {
+        self.queue_offset + (self.units.len() / QUEUE_UNIT_BYTES) as i64
+    }
+}
+
+/// Index keys in the order of their items: columns of one length.
+#[derive(Debug, Default)]
+pub struct Keys {
+    pub key_hash: Vec<i32>,
+    pub physical_offset: Vec<i64>,
+    pub store_timestamp: Vec<i64>,
+}
+
+/// What was read of a part.
+#[derive(Debug)]
+pub struct Part {
+    /// The thread that has read it, and which of the topics that it knows came up here first.
+    pub thread: usize,
+    pub new_topics: Range<usize>,
+    pub records: usize,
+    pub units: usize,
+    /// The newest store time (ms), 0 at least, and where the last record lies in the log.
+    pub newest_timestamp: i64,
+    pub last_offset: i64,
+    pub runs: Vec<Run>,
+    pub keys: Keys,
+    pub start: usize,
+    pub reached: usize,
+}
+
+/// Reads the plain records of a window in parts that begin at `starts`, up to the first that is
+/// none, by as many threads as there are tables of topics. The parts that are believed, in order.
+pub fn read(
+    threads: &mut [Topics],
+    data: &[u8],
+    window: Window,
+    starts: &[usize],
+    asked: Asked,
+) -> Vec<Part> {
+    let windows = windows_of(window, starts);
+    let mut parts = spread(threads, windows, |thread, topics, window| {
+        Reader::new(data, window, asked).read(thread, topics)
+    });
+    parts.sort_unstable_by_key(|part| part.start);
+    let count = believed(parts.iter().map(|part| (part.start, part.reached)));
+    for part in parts.drain(count..) {
+        threads[part.thread].forget_from(part.new_topics.start);
+    }
+    if !asked.units && !asked.keys {
+        parts.dedup_by(|part, before| before.is_joined_by(part));
+    }
+    parts
+}
+
+impl Part {
+    /// Takes the counts of the next part, of which nothing was noted, when it has no new topics.
+    fn is_joined_by(&mut self, next: &Part) -> bool {
+        let is_joined = next.new_topics.is_empty() && next.records > 0;
+        if is_joined {
+            self.records += next.records;
+            self.newest_timestamp = self.newest_timestamp.max(next.newest_timestamp);
+            (self.last_offset, self.reached) = (next.last_offset, next.reached);
+        }
+        is_joined
+    }
+}
+
+struct Reader<'a> {
+    data: &'a [u8],
+    window: Window,
+    asked: Asked,
+    queues: Places,
+    /// The last run of each queue.
+    newest: Vec<usize>,
+    part: Part,
+}
+
+impl<'a> Reader<'a> {
+    fn new(data: &'a [u8], window: Window, asked: Asked) -> Self {
+        let bytes = window.limit.saturating_sub(window.position);
+        let room = if asked.keys { bytes / BYTES_OF_KEY } else { 0 };
+        let keys =
+            Keys { key_hash: take(room), physical_offset: take(room), store_timestamp: take(room) };
+        let part = Part {
+            thread: 0,
+            new_topics: 0..0,
+            records: 0,
+            units: 0,
+            newest_timestamp: 0,
+            last_offset: 0,
+            runs: Vec::new(),
+            keys,
+            start: window.position,
+            reached: window.position,
+        };
+        Reader { data, window, asked, queues: Places::new(QUEUES), newest: Vec::new(), part }
+    }
+
+    fn read(mut self, thread: usize, topics: &mut Topics) -> Part {
+        let known = topics.len();
+        let (window, mut position) = (self.window, self.window.position);
+        let mut before = 0;
+        while position < window.limit {
+            let found = entry::read(self.data, position, window.readable, window.file_from_offset);
+            let Found::Record(record) = found else { break };
+            let end = position + record.total_size;
+            let tail = end - record.body_position - record.body_length;
+            let is_alike = record.total_size.abs_diff(before) <= LIKE;
+            before = record.total_size;
+            if self.asked.check || !is_alike {
+                fetch::behind(self.data, end, before, window.readable);
+            } else {
+                fetch::around(self.data, end, (before, tail), window.readable);
+            }
+            let offset = window.file_from_offset + position as i64;
+            let named = topics.len();
+            if !self.take(&record, offset, topics) {
+                // Who reads it in full names its topic.
+                topics.forget_from(named);
+                break;
+            }
+            position = end;
+        }
+        self.part.reached = position;
+        self.part.thread = thread;
+        self.part.new_topics = known..topics.len();
+        self.part
+    }
+
+    /// Takes a record, if it is plain.
+    #[inline]
+    fn take(&mut self, record: &Record, offset: i64, topics: &mut Topics) -> bool {
+        let at = record.topic_position;
+        let topic = topics.get(&self.data[at..at + record.topic_length]);
+        let kind = record.sys_flag & TRANSACTION_TYPE_MASK;
+        if !topic.is_plain || kind == TRANSACTION_ROLLBACK_TYPE {
+            return false;
+        }
+        let has_unit = kind != TRANSACTION_PREPARED_TYPE;
+        let is_placed =
+            record.queue_id >= 0 && (0..=MAX_QUEUE_OFFSET).contains(&record.queue_offset);
+        if has_unit && !is_placed {
+            return false;
+        }
+        let start = record.properties_position;
+        let found = properties::read(self.data, start, start + record.properties_length);
+        if found.delay != (0, 0) || found.multi_dispatch != (0, 0) {
+            return false;
+        }
+        if self.asked.check && !self.is_sound(record, &found) {
+            return false;
+        }
+        if self.asked.units && has_unit {
+            self.add_unit(record, offset, &found, topic);
+        }
+        if self.asked.keys {
+            self.add_keys(record, offset, &found, topic);
+        }
+        self.part.records += 1;
+        self.part.newest_timestamp = self.part.newest_timestamp.max(record.store_timestamp);
+        self.part.last_offset = offset;
+        true
+    }
+
+    /// Whether a check has nothing to tell of a record, nor to look at again.
+    #[inline]
+    fn is_sound(&self, record: &Record, found: &Properties) -> bool {
+        let ports = 0..=i32::from(u16::MAX);
+        let start = record.properties_position;
+        record.body_length > 0
+            && (EARLIEST_STORE_TIME..END_OF_STORE_TIMES).contains(&record.store_timestamp)
+            && record.properties_length > 0
+            && !found.malformed
+            && record.sys_flag & COMPRESSED_FLAG == 0
+            && ports.contains(&record.born_port)
+            && ports.contains(&record.store_port)
+            && !properties::may_end_with_crc(&self.data[start..start + record.properties_length])
+            && body_matches(self.data, record)
+    }
+
+    #[inline]
+    fn add_unit(&mut self, record: &Record, offset: i64, found: &Properties, topic: Topic) {
+        let tags = hash_code(self.data, found.tags.0, found.tags.1, 0) as i32;
+        let mut unit = [0; QUEUE_UNIT_BYTES];
+        let mut put = |at: usize, bytes: &[u8]| unit[at..at + bytes.len()].copy_from_slice(bytes);
+        put(QUEUE_UNIT_PHYSICAL_OFFSET, &offset.to_be_bytes());
+        put(QUEUE_UNIT_SIZE, &(record.total_size as i32).to_be_bytes());
+        put(QUEUE_UNIT_TAGS_CODE, &i64::from(tags).to_be_bytes());
+        let key = (topic.number, i64::from(record.queue_id));
+        let (place, is_new) = self.queues.place_of(key);
+        if is_new {
+            self.newest.push(usize::MAX);
+        }
+        self.part.units += 1;
+        if let Some(run) = self.part.runs.get_mut(self.newest[place]) {
+            if run.next_offset() == record.queue_offset {
+                run.units.extend_from_slice(&unit);
+                return;
+            }
+        }
+        self.newest[place] = self.part.runs.len();
+        self.part.runs.push(Run {
+            topic: key.0,
+            queue: key.1,
+            queue_offset: record.queue_offset,
+            units: unit.to_vec(),
+        });
+    }
+
+    #[inline]
+    fn add_keys(&mut self, record: &Record, offset: i64, found: &Properties, topic: Topic) {
+        let keys = &mut self.part.keys;
+        each_key(self.data, found, topic.key_prefix, |hash| {
+            keys.key_hash.push(hash);
+            keys.physical_offset.push(offset);
+            keys.store_timestamp.push(record.store_timestamp);
+        });
+    }
+}
+
+/// A queue's units in what [`Sorted::join`] makes: from unit `start` on, up to those of the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Joined {
+    pub topic: i64,
+    pub queue: i64,
+    pub queue_offset: i64,
+    pub start: usize,
+}
+
+/// Runs of parts, sorted: what [`Sorted::join`] makes one of.
+pub struct Sorted<'a> {
+    runs: Vec<(i64, i64, usize, &'a Run)>,
+    /// What their units take.
+    pub bytes: usize,
+}
+
+/// The runs of parts in the order of the log, by topic and queue. The second of a part are its topics'
+/// numbers by those that its runs have.
+pub fn sorted<'a>(parts: impl Iterator<Item = (&'a [Run], &'a [i64])>) -> Sorted<'a> {
+    let mut runs: Vec<(i64, i64, usize, &Run)> = Vec::new();
+    for (own, numbers) in parts {
+        for run in own {
+            runs.push((numbers[run.topic as usize], run.queue, runs.len(), run));
+        }
+    }
+    runs.sort_unstable_by_key(|&(topic, queue, number, _)| (topic, queue, number));
+    let bytes = runs.iter().map(|(.., run)| run.units.len()).sum();
+    Sorted { runs, bytes }
+}
+
+impl Sorted<'_> {
+    /// Adds all units to `stored`; what goes on in a queue is one.
+    pub fn join(&self, stored: &mut Vec<u8>) -> Vec<Joined> {
+        let (mut joined, mut next): (Vec<Joined>, _) = (Vec::new(), None);
+        for &(topic, queue, _, run) in &self.runs {
+            let queue_offset = run.queue_offset;
+            if next != Some((topic, queue, queue_offset)) {
+                joined.push(Joined {
+                    topic,
+                    queue,
+                    queue_offset,
+                    start: stored.len() / QUEUE_UNIT_BYTES,
+                });
+            }
+            stored.extend_from_slice(&run.units);
+            next = Some((topic, queue, run.next_offset()));
+        }
+        joined
+    }
+}
