@@ -113,7 +113,15 @@ def _plan_clean(files: StoreFiles, checkpoint: Checkpoint) -> StartPlan:
     newest_unit = _newest(facts)
     dispatch_from, hold_back = _begin(files.log, sum(newest_unit), end)
     # Queues that nothing will be written to need not be looked through.
-    holes = tuple(_holes(files)) if dispatch_from < end.offset else ()
+    holes = list(_holes(files)) if dispatch_from < end.offset else []
+    # Where no queue has a newer unit than stands before a hole, all behind it is dispatched again.
+    known = {(one.topic, one.queue_id) for one in cuts}
+    again = [
+        one
+        for one in holes
+        if (one.topic, one.queue_id) not in known
+        and sum(newest_unit) <= _behind(files.log, one.last)
+    ]
     return StartPlan(
         is_clean=True,
         checkpoint=checkpoint,
@@ -121,9 +129,9 @@ def _plan_clean(files: StoreFiles, checkpoint: Checkpoint) -> StartPlan:
         end=end,
         newest=newest_unit,
         dispatch_from=dispatch_from,
-        queue_cuts=cuts,
+        queue_cuts=(*cuts, *map(_cut_of, again)),
         index_cuts=indexrecovery.plan_clean(files.index, end.offset).cuts,
-        holes=holes,
+        holes=tuple(Hole(one.topic, one.queue_id, one.end) for one in holes if one not in again),
         hold_back=hold_back,
         doubtful=(),
     )
@@ -147,11 +155,11 @@ def _facts_of(found: QueueEnd) -> _QueueFacts:
     return _QueueFacts(topic, queue_id, end, end, last, is_hole=False, is_ahead=False)
 
 
-def _holes(files: StoreFiles) -> Iterator[Hole]:
+def _holes(files: StoreFiles) -> Iterator[_QueueFacts]:
     for queue in _queues(files):
         end, goes_on = written_units(queue)
         if goes_on:
-            yield Hole(queue.topic, queue.queue_id, end)
+            yield _facts(queue, end, is_hole=True)
 
 
 # --- after a crash ---------------------------------------------------------------------------
@@ -344,12 +352,15 @@ def _cut(
                 last = _facts(queue, end, one.is_hole).last
             finally:
                 queue.close()
+        left = one._replace(end=end, last=last)
         if end < one.end or one.is_hole or one.is_ahead:
-            cuts.append(
-                QueueCut(one.topic, one.queue_id, end, one.max_offset, one.is_hole, one.is_astray)
-            )
-        kept.append(one._replace(end=end, last=last))
+            cuts.append(_cut_of(left))
+        kept.append(left)
     return tuple(cuts), kept
+
+
+def _cut_of(one: _QueueFacts) -> QueueCut:
+    return QueueCut(one.topic, one.queue_id, one.end, one.max_offset, one.is_hole, one.is_astray)
 
 
 def _newest(facts: list[_QueueFacts]) -> tuple[int, int]:
