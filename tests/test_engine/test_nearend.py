@@ -11,7 +11,7 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.errors import DamagedStore
-from rmqctl.operations.change.put import check_place
+from rmqctl.operations.change.put import DryPut
 from tests.test_safety.support import fill_files, message, small_config, tree
 
 CONFIG = small_config(log=1 << 13)
@@ -53,7 +53,7 @@ def test_what_a_start_would_delete_is_not_put(
         assert rehearse(root, CONFIG, as_5=False).max_offset == end
     refused = pytest.raises(DamagedStore) if is_read else nullcontext()
     with MessageStore(root, CONFIG) as store, refused:
-        check_place(store)  # What `put --dry-run` asks.
+        DryPut(store, store.start_plan())
     before = tree(root)
     if abort and is_read:
         with pytest.raises(DamagedStore, match="Nothing was put"):
