@@ -18,9 +18,9 @@ UNITS = 70
 READ_FROM = 20
 
 
-def make(root: Path, *, has_last: bool = True) -> tuple[str, int]:
-    """A store with a queue of some files, and (``has_last``) one whose only message is the last: a
-    start does not dispatch what is before that; topic and queue id."""
+def make(root: Path) -> tuple[str, int]:
+    """A store with a queue of some files, and one whose only message is the last: a start does not
+    dispatch what is before that; topic and queue id."""
     one = message(0)
     with MessageStore(root, CONFIG, writable=True, create=True) as store:
         for number in range(UNITS):
@@ -29,7 +29,7 @@ def make(root: Path, *, has_last: bool = True) -> tuple[str, int]:
             assert store.put_message(again, flush=False).is_ok
         last = message(0)
         last.topic = "last"
-        assert not has_last or store.put_message(last).is_ok
+        assert store.put_message(last).is_ok
     return one.topic, one.queue_id
 
 
@@ -78,52 +78,6 @@ def test_what_a_start_would_cut_off_is_not_put(tmp_path: Path, number: int, what
         else:
             assert store.put_message(again).is_ok
     assert (tree(root / "consumequeue") == before) == is_cut
-
-
-@pytest.mark.parametrize("number", range(UNITS // 20 * 20, UNITS))
-def test_a_hole_before_what_is_dispatched_again_is_filled(tmp_path: Path, number: int) -> None:
-    """A broker's start ends the only queue there, and dispatches from there on. Here that is where
-    the queue's end is found without reading it: at a half, a quarter … of its last file."""
-    root = tmp_path / "store"
-    where = make(root, has_last=False)
-    before = tree(root / "consumequeue")
-    change_unit(root, where, number, "zeros")
-    changed = tree(root / "consumequeue")
-    (queue,) = rehearse(root, CONFIG, as_5=False).queues
-    assert queue.max_offset == UNITS
-    with MessageStore(root, CONFIG) as store:
-        is_seen = store.start_plan().dispatch_from < store.max_offset
-    assert is_seen == (number in (65, 68, 69))
-    again = message(UNITS)
-    again.topic, again.queue_id = where
-    if is_seen:
-        MessageStore(root, CONFIG, writable=True).close()
-        assert tree(root / "consumequeue") == before
-    with MessageStore(root, CONFIG, writable=True) as store:
-        if is_seen:
-            stored = store.put_message(again).stored
-            assert stored is not None and stored.queue_offset == UNITS
-        else:
-            with pytest.raises(QueueHasHole, match=f"queue offset {number}"):
-                store.put_message(again)
-    assert is_seen or tree(root / "consumequeue") == changed
-
-
-def test_a_hole_that_is_dispatched_in_part_only_is_none_to_be_filled(tmp_path: Path) -> None:
-    """The other queue ends behind the hole, and before the log's end: a start would dispatch from
-    there on, and put the units of the first queue to the place of the hole."""
-    root = tmp_path / "store"
-    where = make(root)
-    with MessageStore(root, CONFIG, writable=True) as store:
-        again = message(0)
-        again.topic, again.queue_id = where
-        assert store.put_message(again).is_ok
-    change_unit(root, where, UNITS, "zeros")
-    change_unit(root, where, 65, "zeros")
-    before = tree(root / "consumequeue")
-    with pytest.raises(QueueHasHole, match="queue offset 65"):
-        MessageStore(root, CONFIG, writable=True)
-    assert tree(root / "consumequeue") == before
 
 
 def test_a_last_unit_that_ends_behind_the_log_is_followed_by_none(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class QueueCut(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """A place without a unit, before others, that no dispatch writes again."""
+    """A place without a unit, before others, in a queue that no dispatch writes again."""
 
     topic: str
     queue_id: int

@@ -113,15 +113,7 @@ def _plan_clean(files: StoreFiles, checkpoint: Checkpoint) -> StartPlan:
     newest_unit = _newest(facts)
     dispatch_from, hold_back = _begin(files.log, sum(newest_unit), end)
     # Queues that nothing will be written to need not be looked through.
-    holes = list(_holes(files)) if dispatch_from < end.offset else []
-    # Where no queue has a newer unit than stands before a hole, all behind it is dispatched again.
-    known = {(one.topic, one.queue_id) for one in cuts}
-    again = [
-        one
-        for one in holes
-        if (one.topic, one.queue_id) not in known
-        and sum(newest_unit) <= _behind(files.log, one.last)
-    ]
+    holes = tuple(_holes(files)) if dispatch_from < end.offset else ()
     return StartPlan(
         is_clean=True,
         checkpoint=checkpoint,
@@ -129,9 +121,9 @@ def _plan_clean(files: StoreFiles, checkpoint: Checkpoint) -> StartPlan:
         end=end,
         newest=newest_unit,
         dispatch_from=dispatch_from,
-        queue_cuts=(*cuts, *map(_cut_of, again)),
+        queue_cuts=cuts,
         index_cuts=indexrecovery.plan_clean(files.index, end.offset).cuts,
-        holes=tuple(Hole(one.topic, one.queue_id, one.end) for one in holes if one not in again),
+        holes=holes,
         hold_back=hold_back,
         doubtful=(),
     )
@@ -155,11 +147,11 @@ def _facts_of(found: QueueEnd) -> _QueueFacts:
     return _QueueFacts(topic, queue_id, end, end, last, is_hole=False, is_ahead=False)
 
 
-def _holes(files: StoreFiles) -> Iterator[_QueueFacts]:
+def _holes(files: StoreFiles) -> Iterator[Hole]:
     for queue in _queues(files):
         end, goes_on = written_units(queue)
         if goes_on:
-            yield _facts(queue, end, is_hole=True)
+            yield Hole(queue.topic, queue.queue_id, end)
 
 
 # --- after a crash ---------------------------------------------------------------------------
@@ -352,15 +344,12 @@ def _cut(
                 last = _facts(queue, end, one.is_hole).last
             finally:
                 queue.close()
-        left = one._replace(end=end, last=last)
         if end < one.end or one.is_hole or one.is_ahead:
-            cuts.append(_cut_of(left))
-        kept.append(left)
+            cuts.append(
+                QueueCut(one.topic, one.queue_id, end, one.max_offset, one.is_hole, one.is_astray)
+            )
+        kept.append(one._replace(end=end, last=last))
     return tuple(cuts), kept
-
-
-def _cut_of(one: _QueueFacts) -> QueueCut:
-    return QueueCut(one.topic, one.queue_id, one.end, one.max_offset, one.is_hole, one.is_astray)
 
 
 def _newest(facts: list[_QueueFacts]) -> tuple[int, int]:
