@@ -118,9 +118,11 @@ def interrupts_again(lost: sys.UnraisableHookArgs) -> None:
             time.sleep(0.001)
         interrupt_main()
 
-    start_new_thread(interrupt_again, ())
-    # Python hears no signal between this and the end of the function, as it does after a call.
-    has_ended[0] = True
+    try:
+        start_new_thread(interrupt_again, ())
+    finally:
+        # Python hears no signal between this and the end of the function, as it does after a call.
+        has_ended[0] = True
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

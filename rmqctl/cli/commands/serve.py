@@ -172,6 +172,7 @@ def command(
     place = _Place(listen, vip_port, _tls(tls_cert, tls_key), metrics_port, access_log)
     accounts = None if acl_file is None else load_accounts(acl_file)
     conf = _conf(settings)
+    _check_access_log(settings, access_log)
     _check_config(settings)
     with settings.open(writable=not read_only, **_changes(settings, flush, read_only)) as store:
         served = Served.of(
@@ -198,8 +199,10 @@ def _check_config(settings: Settings) -> None:
     """:raises ConfigFileUnreadable: a file of config/ is broken. Told of before opening for writing
     changes the checkpoint."""
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.services.schedule import load_delay_offsets
     from rmqctl.serve.processors.request import Served
 
+    load_delay_offsets(settings.root)
     with MessageStore(settings.root, settings.config) as unchanged:
         Served.of(unchanged)
 
@@ -221,7 +224,6 @@ async def _serve(
     from rmqctl.serve.scrape import Scraped
     from rmqctl.serve.sockets import Server, make_room
 
-    _check_access_log(settings, place.access_log)
     served = broker.served
     sys.setswitchinterval(_SWITCH_INTERVAL)
     server = Server(

@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 
 from formats import constants
-from rmqctl.engine.dispatch.rules import java_split
+from rmqctl.engine.dispatch.rules import Dispatcher, java_split, topic_allows_lmq
+from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.message import MessageExtBrokerInner
 
 _JAVA_LONG = re.compile(r"[+-]?[0-9]{1,18}")
@@ -16,6 +17,19 @@ def multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
     """The extra queues that a message names, in order."""
     names = message.properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
     return java_split(names) if names.strip() else []
+
+
+def multi_queues(
+    message: MessageExtBrokerInner, form: RecordForm, dispatcher: Dispatcher
+) -> list[tuple[str, int]]:
+    """The extra queues that a message names, with their queue ids; in a store of 5.x only one of a
+    topic that may have them, as it is stored."""
+    if form != FORM_OF_4_9_3 and not topic_allows_lmq(message.topic):
+        return []
+    return [
+        (name, dispatcher.multi_queue_id(name, message.queue_id))
+        for name in multi_queue_names(message)
+    ]
 
 
 def add_queue_offsets(

@@ -115,16 +115,20 @@ class ConsumeQueueTable(ABC):
         _check_goes_on(queue, log_end)
         return queue.max_offset
 
-    def check_goes_on(self, topic: str, queue_id: int, log_end: int) -> None:
+    def check_goes_on(self, topic: str, queue_id: int, log_end: int, cut: int | None) -> None:
         """:meth:`next_offset` of who does not write: he may have the queue cut to the log, and here
-        it is looked at as it is stored.
+        it is looked at as it is stored, or, with ``cut``, when nothing stands from that queue
+        offset on.
 
         :raises QueueHasHole, DamagedStore, FileLengthContradiction: as there.
         """
         where = self._directory_of(topic, queue_id)
         if where is not None:
             queue = ConsumeQueue(where, topic, queue_id, self.file_size, strict=True)
-            _check_goes_on(queue, log_end)
+            if cut is None:
+                _check_goes_on(queue, log_end)
+            elif (end := written_units(queue).end) < cut:
+                raise QueueHasHole(topic=topic, queue_id=queue_id, queue_offset=end)
 
     @abstractmethod
     def close(self) -> None:

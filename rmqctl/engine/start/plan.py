@@ -321,6 +321,9 @@ def _facts(queue: ConsumeQueue, end: int, is_hole: bool) -> _QueueFacts:
     max_offset = max(queue.max_offset, end)
     files = queue.files.entries
     is_ahead = len(files) > 1 and files[-1].file_from_offset >= end * UNIT_SIZE
+    if is_ahead:  # Units that stand there, behind a hole, are not taken for none.
+        last_file = queue.files.file(len(files) - 1)
+        is_ahead = last_file.first_nonzero(0, last_file.size) == last_file.size
     is_ahead = is_ahead or queue.files.empty_last is not None
     return _QueueFacts(queue.topic, queue.queue_id, end, max_offset, last, is_hole, is_ahead)
 

@@ -54,7 +54,8 @@ class ConsumerOffsets:
 
         :raises SymbolicLinkRefused, StoreReadOnly, CannotWrite: the file is as it was.
         """
-        check_persist(self.root, self.name)  # What is noted is not refused afterwards.
+        # What is noted is not refused afterwards.
+        check_persist(self.root, self.name, keep_backup=self.is_backup)
         _note(self.root, journal)
         self.put(changes)
         persist(self.root, self.name, brokerjson.dumps(self.value), keep_backup=self.is_backup)

@@ -41,12 +41,13 @@ def persist(root: Path, name: str, text: str, *, keep_backup: bool = False) -> N
         _replace(directory, name, text.encode(), like=name)
 
 
-def check_persist(root: Path, name: str) -> None:
-    """Refuses what :func:`persist` would for what stands in its way; errors as of it."""
-    path = root / CONFIG / name
-    if path.parent.exists():
-        with parent_directory(root, path, False) as directory:
-            for one in (name, name + BACKUP):
+def check_persist(root: Path, name: str, *, keep_backup: bool = False) -> None:
+    """Refuses what :func:`persist` would for a link, or what is no file, in its place; errors as of
+    it."""
+    for one in (name,) if keep_backup else (name, name + BACKUP):
+        path = root / CONFIG / one
+        if path.parent.exists():
+            with parent_directory(root, path, False) as directory:
                 _status(directory, one)
 
 

@@ -12,7 +12,7 @@ from time import perf_counter
 
 from formats import constants
 from rmqctl.engine.derive.catchup import CatchUp
-from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher, has_bad_delay, topic_allows_lmq
+from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher, has_bad_delay
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile, reserved_chunk
 from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm
@@ -238,11 +238,12 @@ class MessagePutter:
             queue_offset = self._next_queue_offset(*key)
             multi: list[tuple[tuple[str, int], int]] = []
             if self.config.enable_multi_dispatch:
-                # Also of a prepared message, which takes no place: it has the offsets of the next.
-                multi = [(name, self._next_queue_offset(*name)) for name in self._multi(message)]
-                if multi:
-                    from rmqctl.engine.dispatch.multi import add_queue_offsets
+                from rmqctl.engine.dispatch.multi import add_queue_offsets, multi_queues
 
+                # Also of a prepared message, which takes no place: it has the offsets of the next.
+                names = multi_queues(message, self.form, self._dispatcher)
+                multi = [(name, self._next_queue_offset(*name)) for name in names]
+                if multi:
                     rewritten = add_queue_offsets(message, [offset for _, offset in multi])
                     again = encode(rewritten, self.config.max_message_size, self.form)
                     if isinstance(again, PutMessageResult) or again.size > self._room:
@@ -363,16 +364,6 @@ class MessagePutter:
         if size > min(self.config.max_message_size, self._room):
             return f"the batch has {size} bytes, more than a message or a commit log file may"
         return ""
-
-    def _multi(self, message: MessageExtBrokerInner) -> list[tuple[str, int]]:
-        """The extra queues that a message names, with their queue ids; in a store of 5.x only one
-        of a topic that may have them, as it is stored."""
-        if self.form != FORM_OF_4_9_3 and not topic_allows_lmq(message.topic):
-            return []
-        return [
-            (name, self._dispatcher.multi_queue_id(name, message.queue_id))
-            for name in _multi_queue_names(message)
-        ]
 
     def _next_queue_offset(self, topic: str, queue_id: int) -> int:
         """``topicQueueTable``: the end of the queue, then counted here."""

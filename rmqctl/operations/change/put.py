@@ -32,9 +32,11 @@ class DryPut:
         """
         check_before(store.commit_log, store.max_offset)
         self._store = store
-        #: Queues of which nothing is to be said: each is looked at once, as by who puts, and not
-        #: where its units are cut before.
-        self._sound = {(cut.topic, cut.queue_id) for cut in plan.queue_cuts}
+        self._form = store.form
+        #: Where queues end when what goes is gone.
+        self._cuts = {(cut.topic, cut.queue_id): cut.end for cut in plan.queue_cuts}
+        #: Queues that were looked at, each once, as by who puts.
+        self._sound: set[tuple[str, int]] = set()
 
     def check(self, message: MessageExtBrokerInner) -> AppendResultRow:
         """The row of one message; its offsets are None.
@@ -44,11 +46,21 @@ class DryPut:
         checked = self._store.check_message(message)
         if isinstance(checked, PutMessageResult):
             return append_result_row(_named(checked, message))
-        where = topic, queue_id = checked.message.topic, checked.message.queue_id
-        if where not in self._sound:
-            self._store.queues.check_goes_on(topic, queue_id, self._store.max_offset)
-            self._sound.add(where)
+        topic, queue_id = checked.message.topic, checked.message.queue_id
+        for where in ((topic, queue_id), *self._multi(checked.message)):
+            if where not in self._sound:
+                cut = self._cuts.get(where)
+                self._store.queues.check_goes_on(*where, self._store.max_offset, cut)
+                self._sound.add(where)
         return append_result_row(PutMessageResult(PutMessageStatus.PUT_OK, None, topic, queue_id))
+
+    def _multi(self, message: MessageExtBrokerInner) -> list[tuple[str, int]]:
+        """The light queues that a message goes to."""
+        if not self._store.config.enable_multi_dispatch:
+            return []
+        from rmqctl.engine.dispatch.multi import multi_queues
+
+        return multi_queues(message, self._form, self._store.dispatcher)
 
 
 def _named(result: PutMessageResult, message: MessageExtBrokerInner) -> PutMessageResult:

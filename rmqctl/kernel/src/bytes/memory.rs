@@ -25,7 +25,7 @@ macro_rules! item {
     ($($kind:ty),*) => {$(
         impl Item for $kind {
             fn shelf() -> &'static Shelf<Self> {
-                static SHELF: Shelf<$kind> = Shelf(Mutex::new(Vec::new()));
+                static SHELF: Shelf<$kind> = Shelf::new();
                 &SHELF
             }
         }
@@ -34,7 +34,11 @@ macro_rules! item {
 
 item!(u8, i32, i64);
 
-impl<T> Shelf<T> {
+impl<T: Copy> Shelf<T> {
+    const fn new() -> Self {
+        Shelf(Mutex::new(Vec::new()))
+    }
+
     /// None where another thread is at it: nobody waits, for a process that was forked meanwhile has
     /// no such thread, and would wait for ever.
     fn pieces(&self) -> Option<MutexGuard<'_, Vec<Vec<T>>>> {
@@ -44,72 +48,85 @@ impl<T> Shelf<T> {
             Err(TryLockError::WouldBlock) => None,
         }
     }
+
+    fn take(&self, room: usize) -> Vec<T> {
+        let most = room.saturating_mul(SLACK).saturating_add(1 << 12);
+        let fitting = |(_, piece): &(usize, &Vec<T>)| (room..=most).contains(&piece.capacity());
+        let kept = self.pieces().and_then(|mut kept| {
+            let best =
+                kept.iter().enumerate().filter(fitting).min_by_key(|(_, piece)| piece.capacity());
+            let place = best.map(|(place, _)| place)?;
+            Some(kept.swap_remove(place))
+        });
+        kept.unwrap_or_else(|| Vec::with_capacity(room))
+    }
+
+    fn give(&self, mut piece: Vec<T>) {
+        let bytes = |piece: &Vec<T>| piece.capacity() * size_of::<T>();
+        if !(LEAST_BYTES..=MOST_BYTES / 4).contains(&bytes(&piece)) {
+            return;
+        }
+        let Some(mut kept) = self.pieces() else { return };
+        piece.clear();
+        kept.push(piece);
+        // The oldest goes first: columns have other sizes now.
+        while kept.len() > MOST_PIECES || kept.iter().map(bytes).sum::<usize>() > MOST_BYTES {
+            kept.remove(0);
+        }
+    }
 }
 
 /// Memory for so many items, without any.
 pub fn take<T: Item>(room: usize) -> Vec<T> {
-    let most = room.saturating_mul(SLACK).saturating_add(1 << 12);
-    let fitting = |(_, piece): &(usize, &Vec<T>)| (room..=most).contains(&piece.capacity());
-    let kept = T::shelf().pieces().and_then(|mut kept| {
-        let best =
-            kept.iter().enumerate().filter(fitting).min_by_key(|(_, piece)| piece.capacity());
-        let place = best.map(|(place, _)| place)?;
-        Some(kept.swap_remove(place))
-    });
-    kept.unwrap_or_else(|| Vec::with_capacity(room))
+    T::shelf().take(room)
 }
 
 /// Takes memory back, and lets go of what would be too much.
-pub fn give<T: Item>(mut piece: Vec<T>) {
-    let bytes = |piece: &Vec<T>| piece.capacity() * size_of::<T>();
-    if !(LEAST_BYTES..=MOST_BYTES / 4).contains(&bytes(&piece)) {
-        return;
-    }
-    let Some(mut kept) = T::shelf().pieces() else { return };
-    piece.clear();
-    kept.push(piece);
-    // The oldest goes first: columns have other sizes now.
-    while kept.len() > MOST_PIECES || kept.iter().map(bytes).sum::<usize>() > MOST_BYTES {
-        kept.remove(0);
-    }
+pub fn give<T: Item>(piece: Vec<T>) {
+    T::shelf().give(piece);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Item, LEAST_BYTES, MOST_BYTES, MOST_PIECES, give, take};
+    use super::{LEAST_BYTES, MOST_BYTES, MOST_PIECES, Shelf};
+
+    // Each on a shelf of its own: other tests, beside these, take from those of the process.
 
     #[test]
     fn memory_comes_back_empty_and_is_bounded() {
-        let mut piece = take::<i32>(1000);
+        let shelf = Shelf::<i32>::new();
+        let mut piece = shelf.take(1000);
         assert!(piece.is_empty() && piece.capacity() >= 1000);
         piece.extend(0..5000);
-        give(piece);
-        assert!(take::<i32>(1000).is_empty());
-        assert!(take::<i32>(10).capacity() < 5000);
+        shelf.give(piece);
+        assert!(shelf.take(1000).is_empty());
+        assert!(shelf.take(10).capacity() < 5000);
         for _ in 0..100 {
-            give(Vec::<i32>::with_capacity(MOST_BYTES / 40));
+            shelf.give(Vec::with_capacity(MOST_BYTES / 40));
         }
-        give(Vec::<i32>::with_capacity(MOST_BYTES));
-        let kept: Vec<_> = (0..100).map(|_| take::<i32>(MOST_BYTES / 40 / 4)).collect();
+        shelf.give(Vec::with_capacity(MOST_BYTES));
+        let kept: Vec<_> = (0..100).map(|_| shelf.take(MOST_BYTES / 40 / 4)).collect();
         assert!(kept.iter().all(|piece| piece.is_empty()));
     }
 
     #[test]
     fn few_pieces_are_kept_however_many_there_were() {
+        let shelf = Shelf::<i64>::new();
         for _ in 0..10 * MOST_PIECES {
-            give(Vec::<i64>::with_capacity(LEAST_BYTES / 8));
-            give(Vec::<i64>::with_capacity(1));
+            shelf.give(Vec::with_capacity(LEAST_BYTES / 8));
+            shelf.give(Vec::with_capacity(1));
         }
-        let kept = i64::shelf().0.lock().unwrap();
+        let kept = shelf.0.lock().unwrap();
         assert_eq!(kept.len(), MOST_PIECES);
         assert!(kept.iter().all(|piece| piece.capacity() * 8 >= LEAST_BYTES));
     }
 
     #[test]
     fn nobody_waits_for_a_thread_that_a_fork_has_left_behind() {
-        let held = u8::shelf().0.lock();
-        give(Vec::<u8>::with_capacity(LEAST_BYTES));
-        assert_eq!(take::<u8>(LEAST_BYTES).capacity(), LEAST_BYTES);
+        let shelf = Shelf::<u8>::new();
+        let held = shelf.0.lock();
+        shelf.give(Vec::with_capacity(LEAST_BYTES));
+        assert_eq!(shelf.take(LEAST_BYTES).capacity(), LEAST_BYTES);
         drop(held);
     }
 }
