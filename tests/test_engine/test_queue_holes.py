@@ -80,6 +80,24 @@ def test_what_a_start_would_cut_off_is_not_put(tmp_path: Path, number: int, what
     assert (tree(root / "consumequeue") == before) == is_cut
 
 
+def test_units_behind_a_hole_that_a_file_begins_with_stay(tmp_path: Path) -> None:
+    """The file is found empty, for the end of its units is looked for at halves: it was not made
+    ahead."""
+    root = tmp_path / "store"
+    where = make(root)
+    for number in (60, 61, 62, 63, 64, 65):
+        change_unit(root, where, number, "zeros")
+    before = tree(root / "consumequeue")
+    again = message(UNITS)
+    again.topic, again.queue_id = where
+    with (
+        MessageStore(root, CONFIG, writable=True) as store,
+        pytest.raises(QueueHasHole, match="queue offset 60"),
+    ):
+        store.put_message(again)
+    assert tree(root / "consumequeue") == before
+
+
 def test_a_last_unit_that_ends_behind_the_log_is_followed_by_none(tmp_path: Path) -> None:
     """All that is put would count as dispatched, and be in no queue."""
     root = tmp_path / "store"

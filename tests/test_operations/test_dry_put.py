@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,39 @@ def test_what_is_cut_before_the_put_is_no_refusal(tmp_path: Path) -> None:
         told = answer(DryPut(store, checked_plan(store)).check, again)
     with MessageStore(root, CONFIG, writable=True) as store:
         assert answer(put_one, store, again) == told == "PUT_OK"
+
+
+def test_what_is_cut_leaves_a_hole(tmp_path: Path) -> None:
+    """A file made ahead goes before the put; the hole that stands before it does not."""
+    root = tmp_path / "store"
+    where = make(root)
+    change_unit(root, where, 45, "zeros")
+    files = sorted((root / "consumequeue" / where[0] / str(where[1])).iterdir())
+    size = files[0].stat().st_size
+    (files[0].parent / f"{len(files) * size:020d}").write_bytes(bytes(size))
+    again = message(UNITS)
+    again.topic, again.queue_id = where
+    with MessageStore(root, CONFIG) as store:
+        plan = checked_plan(store)
+        assert [(cut.topic, cut.queue_id) for cut in plan.queue_cuts] == [where]
+        told = answer(DryPut(store, plan).check, again)
+    with MessageStore(root, CONFIG, writable=True) as store:
+        assert answer(put_one, store, again) == told
+    assert told.startswith("QueueHasHole")
+
+
+def test_a_hole_in_a_light_queue(tmp_path: Path) -> None:
+    """A put asks each queue that a message goes to for its next offset."""
+    root = tmp_path / "store"
+    config = replace(CONFIG, enable_lmq=True, enable_multi_dispatch=True)
+    light = message(0)
+    light.properties["INNER_MULTI_DISPATCH"] = "%LMQ%light"
+    with MessageStore(root, config, writable=True, create=True) as store:
+        for _ in range(UNITS):
+            assert store.put_message(light, flush=False).is_ok
+    change_unit(root, ("%LMQ%light", 0), 45, "zeros")
+    with MessageStore(root, config) as store:
+        told = answer(DryPut(store, checked_plan(store)).check, light)
+    with MessageStore(root, config, writable=True) as store:
+        assert answer(put_one, store, light) == told
+    assert told.startswith("QueueHasHole")

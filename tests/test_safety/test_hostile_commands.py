@@ -298,6 +298,7 @@ def test_config_files_that_are_none(cli: Cli, base: Path, kind: str, name: str) 
         ("serve --listen 127.0.0.1:0", "topics.json"),
         ("serve --listen 127.0.0.1:0", "subscriptionGroup.json"),
         ("serve --listen 127.0.0.1:0", "consumerOffset.json"),
+        ("serve --listen 127.0.0.1:0", "delayOffset.json"),
     ],
 )
 def test_a_broken_config_file_is_told_of_before_anything_changes(
@@ -316,6 +317,18 @@ def test_a_broken_config_file_is_told_of_before_anything_changes(
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (5, "")
     assert name in done.stderr and "rmqctl config check" in done.stderr
+    assert state(root) == before
+
+
+def test_a_log_of_requests_in_a_store_is_refused_before_anything_changes(
+    copy_store: Callable[[str], Path], broker_conf_file: Callable[[str], Path], cli: Cli
+) -> None:
+    root = copy_store("broker")
+    (root / "abort").touch()
+    before = state(root)
+    line = ["serve", "--listen", "127.0.0.1:0", "--access-log", str(root / "access.ndjson")]
+    done = cli(*line, "--broker-conf", broker_conf_file("broker"), store=root)
+    assert done.code == 2 and "--access-log" in done.err
     assert state(root) == before
 
 

@@ -172,8 +172,7 @@ def command(
     place = _Place(listen, vip_port, _tls(tls_cert, tls_key), metrics_port, access_log)
     accounts = None if acl_file is None else load_accounts(acl_file)
     conf = _conf(settings)
-    _check_access_log(settings, access_log)
-    _check_config(settings)
+    _check_unchanged(settings, access_log)
     with settings.open(writable=not read_only, **_changes(settings, flush, read_only)) as store:
         served = Served.of(
             store,
@@ -195,13 +194,17 @@ def command(
             return asyncio.run(_serve(settings, broker, place, ha, writer))
 
 
-def _check_config(settings: Settings) -> None:
-    """:raises ConfigFileUnreadable: a file of config/ is broken. Told of before opening for writing
-    changes the checkpoint."""
+def _check_unchanged(settings: Settings, access_log: Path | None) -> None:
+    """What is refused before opening for writing changes the checkpoint.
+
+    :raises ConfigFileUnreadable: a file of config/ is broken. :raises UsageError: as of
+        :func:`_check_access_log`.
+    """
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.services.schedule import load_delay_offsets
     from rmqctl.serve.processors.request import Served
 
+    _check_access_log(settings, access_log)
     load_delay_offsets(settings.root)
     with MessageStore(settings.root, settings.config) as unchanged:
         Served.of(unchanged)
