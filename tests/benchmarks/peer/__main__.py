@@ -55,7 +55,7 @@ def main() -> None:
     arguments.add_argument(
         "--warm-up", type=float, default=0, help="seconds of the engine's rounds before the turns"
     )
-    arguments.add_argument("--only", help="lines whose name has this in it")
+    arguments.add_argument("--only", help="lines whose name has this in it, or one of A|B|…")
     arguments.add_argument("--version", choices=list(MODULES), default="4.9.3")
     arguments.add_argument("--directory", type=Path, default=None)
     arguments.add_argument("--results", type=Path, help="a file for the figures, for ../check")
@@ -88,7 +88,7 @@ class Peer:
         number = MODULES[version][-1]
         self._java = [*JAVA, f"-Dinterop.engine={number}", "-cp", path, "interop.Bench"]
         self._runs, self._warm_up = options.runs, options.warm_up
-        self._only, self._log = options.only or "", log
+        self._only, self._log = (options.only or "").split("|"), log
         #: rmqctl's own engines, the one first that has more turns: it is next to the real one.
         self._own = ["compiled", "pure"] if kernel.usable().module is not None else ["pure"]
         self.lines: list[dict[str, Any]] = []
@@ -96,7 +96,7 @@ class Peer:
     def measure(self, job: Job, body_size: int) -> None:
         """Prints things a second as a whole process and warm, of either side, and the ratios of
         both: a line for each of rmqctl's own engines."""
-        if self._only not in job.name:
+        if not any(part in job.name for part in self._only):
             return
         processes = None if job.command is None else self._processes(job)
         warm = self._warm(job)
