@@ -124,7 +124,14 @@ class ConsumeQueueTable(ABC):
         """
         where = self._directory_of(topic, queue_id)
         if where is not None:
-            queue = ConsumeQueue(where, topic, queue_id, self.file_size, strict=True)
+            queue = ConsumeQueue(
+                where,
+                topic,
+                queue_id,
+                self.file_size,
+                strict=True,
+                drops_empty=self.drops_empty,
+            )
             if cut is None:
                 _check_goes_on(queue, log_end)
             elif (end := written_units(queue).end) < cut:
