@@ -80,7 +80,10 @@ abstract class Engine {
         engine.config = config(root, settings);
         engine.isControlled = settings.has("enableControllerMode");
         engine.delivers = delivers;
-        engine.open();
+        synchronized (Engine.class) {
+            // 5.3.3 makes the buckets of all stores' statistics in one map, which knows no threads.
+            engine.open();
+        }
         return engine;
     }
 
