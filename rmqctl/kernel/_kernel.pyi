@@ -71,6 +71,7 @@ class Scanner:
     def plain(
         self,
         buffer: object,
+        descriptor: int,
         starts: list[int],
         limit: int,
         readable: int,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,10 +117,10 @@ def test_pages_that_stay_mapped_are_looked_at_together(
     read = CompiledReader._passed
 
     def passed(
-        self: CompiledReader, mapped: MappedFile, position: int, limit: int, noted: PlainWanted
+        self: CompiledReader, mapped: MappedFile, position: int, limit: int, *others: Any
     ) -> Iterator[Plain]:
         windows.append(limit - position)
-        return read(self, mapped, position, limit, noted)
+        return read(self, mapped, position, limit, *others)
 
     monkeypatch.setattr(CompiledReader, "_passed", passed)
     directory = golden("basic") / "commitlog"

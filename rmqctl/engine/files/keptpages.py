@@ -3,18 +3,20 @@ room.
 
 A scan lets go of what it has looked at, so that memory does not grow with the log. To map the pages
 anew takes a third of the time of the next scan: who looks at a store again and again (one that
-stays open) keeps some of it.
+stays open) keeps some of it. What does not stay mapped need not be mapped at all, and is read.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from weakref import WeakKeyDictionary
 
 from rmqctl.engine.files.mappedfile import MappedFile
 
-#: Bytes of a log that stay mapped, at most.
-MOST_KEPT = 256 << 20
+#: Bytes of a log that stay mapped, at most: an eighth of the machine's memory. They lie in the
+#: system's cache in any case, which takes them back when it needs them.
+MOST_KEPT = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8
 
 #: A range of a file, from its start to its end.
 _Range = tuple[int, int]
@@ -44,6 +46,13 @@ class KeptPages:
             low, high = self._kept.get(mapped, (position, position))
         return high if low <= position <= high else position
 
+    def will_stay(self, mapped: MappedFile, start: int, end: int) -> bool:
+        """Whether a range that is about to be looked at will stay mapped behind the scan, as far as
+        it was looked at before."""
+        with self._lock:
+            low, high = self._seen.get(mapped, (start, start))
+            return low <= start < high and self._has_room(mapped, start, min(end, high))
+
     def _stays(self, mapped: MappedFile, start: int, end: int) -> bool:
         low, high = self._seen.get(mapped, (start, start))
         is_again = low <= start and end <= high
@@ -52,11 +61,14 @@ class KeptPages:
             is_joined = low <= start <= high
             self._seen[mapped] = (low, end) if is_joined else (start, end)
             return False
-        low, high = self._kept.get(mapped, (start, start))
-        if low <= start and end <= high:
-            return True
-        total = sum(until - since for since, until in self._kept.values())
-        if not low <= start <= high or total + end - high > self._most:
+        if not self._has_room(mapped, start, end):
             return False
-        self._kept[mapped] = low, end
+        low, high = self._kept.get(mapped, (start, start))
+        self._kept[mapped] = low, max(end, high)
         return True
+
+    def _has_room(self, mapped: MappedFile, start: int, end: int) -> bool:
+        """Whether a range is kept, or may be together with what is."""
+        low, high = self._kept.get(mapped, (start, start))
+        total = sum(until - since for since, until in self._kept.values())
+        return low <= start <= high and total + max(end - high, 0) <= self._most

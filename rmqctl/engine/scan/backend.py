@@ -26,11 +26,13 @@ class WindowReader(Protocol):
 
     runs_ahead: bool
 
-    def batches(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch | Plain]:
+    def batches(
+        self, mapped: MappedFile, position: int, limit: int, stays: bool
+    ) -> Iterator[Batch | Plain]:
         """Batches of the sound records that stand behind each other from ``position`` on: those
         that begin before ``limit``, up to the first that is none. The last of several may be left
         out, which reaches beyond ``limit``: it is the first of the next window. What is wrong there
-        is not said; the walk says it."""
+        is not said; the walk says it. ``stays``: what is looked at will stay mapped."""
 
     def settle(self, batch: Batch | Plain) -> None:
         """Gives the batch's topics their numbers. Called once for each batch, in their order, by

@@ -90,13 +90,15 @@ class CompiledReader:
         #: The same of a record that was passed over.
         self._passed_bytes = 0
 
-    def batches(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch | Plain]:
+    def batches(
+        self, mapped: MappedFile, position: int, limit: int, stays: bool
+    ) -> Iterator[Batch | Plain]:
         if self._plain is None:
             yield from self._columns(mapped, position, limit)
             return
         while position < limit:
             begin = position
-            for stretch in self._passed(mapped, position, limit, self._plain):
+            for stretch in self._passed(mapped, position, limit, self._plain, stays):
                 yield stretch
                 position = stretch.end_offset - mapped.file_from_offset
             if position - begin > self._closely:
@@ -111,10 +113,10 @@ class CompiledReader:
             self._closely = min(2 * self._closely, _PART_BYTES)
 
     def _passed(
-        self, mapped: MappedFile, position: int, limit: int, wanted: PlainWanted
+        self, mapped: MappedFile, position: int, limit: int, wanted: PlainWanted, stays: bool
     ) -> Iterator[Plain]:
         """The plain records from ``position`` on, up to the first that is none or begins behind
-        ``limit``. The map is looked at as far as it has no hole."""
+        ``limit``. The file is read, or its map looked at if that ``stays``, up to a hole."""
         mapped.load(position, limit)
         is_whole(mapped, position, limit)
         first, hole = mapped.whole
@@ -130,7 +132,12 @@ class CompiledReader:
         if parts > 1:
             starts = self._scanner.starts(mapped.buffer, position, *places, parts)
         found = self._scanner.plain(
-            mapped.buffer, starts, *places, units=wanted.units, keys=wanted.keys
+            mapped.buffer,
+            -1 if stays else mapped.descriptor,
+            starts,
+            *places,
+            units=wanted.units,
+            keys=wanted.keys,
         )
         for taken in found:
             stretch = Plain.of(self._topics, mapped.file_from_offset, taken)

@@ -62,7 +62,9 @@ class PureReader:
         self._check = check
         self._properties = properties
 
-    def batches(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:
+    def batches(
+        self, mapped: MappedFile, position: int, limit: int, stays: bool
+    ) -> Iterator[Batch]:
         mapped.load(position, limit)
         seen = window_seen(mapped, position, limit)
         data = np.frombuffer(seen.buffer, np.uint8)

@@ -95,7 +95,7 @@ class Scanner:
     ) -> Generator[ScanEntry | Plain]:
         """:meth:`scan`, but for the topics' numbers; the first window is so long, and of pages that
         stay mapped those of ``kept`` bytes are one."""
-        entries = self.log.files.entries
+        entries, kept_pages = self.log.files.entries, self.log.kept_pages
         number = 0 if start is None else self.log.files.index_of(start)
         if number < 0 or not entries:
             yield End(max(start or 0, self.log.min_offset))
@@ -108,14 +108,15 @@ class Scanner:
                 mapped = self.log.files.file(number)
                 limit = mapped.size if end is None else end - mapped.file_from_offset
                 reached = position
-                stays = self.log.kept_pages.kept_until(mapped, position)
-                high = max(position + window, min(stays, position + kept))
+                high = kept_pages.kept_until(mapped, position)
+                high = max(position + window, min(high, position + kept))
                 end_of_window = window_end(mapped, position, min(limit, high))
-                for batch in reader.batches(mapped, position, end_of_window):
+                stays = kept_pages.will_stay(mapped, position, end_of_window)
+                for batch in reader.batches(mapped, position, end_of_window, stays):
                     yield batch
                     reached = batch.end_offset - mapped.file_from_offset
                 if reached > position:
-                    self.log.kept_pages.pass_over(mapped, position, reached)
+                    kept_pages.pass_over(mapped, position, reached)
                     position = reached
                     window = min(2 * window, most)
                     continue

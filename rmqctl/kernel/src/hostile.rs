@@ -4,6 +4,7 @@
 use crate::arrow::maps::Maps;
 use crate::arrow::rows::{self, Made, Names, Numbers};
 use crate::bytes::mapped::Room;
+use crate::bytes::pieces::Source;
 use crate::index::items::{self, Places};
 use crate::index::keychain::{self, Geometry};
 use crate::index::links::link_items;
@@ -261,7 +262,8 @@ fn pass_plain(data: &[u8], position: usize, threads: usize, parts: usize, asked:
     let asked = Asked { check: asked & 1 != 0, units: asked & 2 != 0, keys: asked & 4 != 0 };
     let mut topics: Vec<_> = (0..threads).map(|_| Topics::default()).collect();
     let starts = parts::starts(data, window, parts);
-    let parts = plain::read(&mut topics, data, window, &starts, asked);
+    let source = Source { map: data, file: None, readable: data.len() };
+    let parts = plain::read(&mut topics, source, window, &starts, asked);
     assert!(parts.windows(2).all(|pair| pair[0].reached == pair[1].start));
     let numbers: Vec<Vec<i64>> =
         parts.iter().map(|part| (0..topics[part.thread].len() as i64).collect()).collect();

@@ -347,7 +347,7 @@ pub fn store_units(buffer: PyBuffer<u8>, position: usize, stored: PyBuffer<u8>) 
 /// A file that Python has open, or none (-1), opened once more; none where the system has no more of
 /// them, either.
 #[allow(unsafe_code)]
-fn file_of(descriptor: i32) -> Option<File> {
+pub fn file_of(descriptor: i32) -> Option<File> {
     // SAFETY: who asks holds the file (`Place.mapped`), which is open as long as that.
     let held = (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) });
     held.and_then(|held| held.try_clone_to_owned().ok()).map(File::from)

@@ -26,10 +26,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
 use crate::arrow::rows;
+use crate::bytes::pieces::Source;
 use crate::index::links;
 use crate::layouts::VERSIONS;
 use crate::lines::rows::COLUMNS;
-use crate::python::append::{Appender, store_units, stores_behind};
+use crate::python::append::{Appender, file_of, store_units, stores_behind};
 use crate::python::arrow::arrow_columns;
 use crate::python::derived::{PySlots, units_by_queue};
 use crate::python::items::{ItemRun, store_items};
@@ -53,7 +54,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 16;
+const INTERFACE: u32 = 17;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -160,13 +161,14 @@ impl Scanner {
 
     /// Reads the plain records of a window in parts that begin at `starts`, up to the first that is
     /// none: what each part has that is believed (`plain::taken`). With `units` and `keys` they
-    /// are noted.
+    /// are noted. The file of a `descriptor` that is none (-1) is looked at in its map, the buffer.
     #[expect(clippy::too_many_arguments, reason = "a window's, its buffer, and what is wanted")]
-    #[pyo3(signature = (buffer, starts, limit, readable, file_from_offset, *, units, keys))]
+    #[pyo3(signature = (buffer, descriptor, starts, limit, readable, file_from_offset, *, units, keys))]
     fn plain<'py>(
         &mut self,
         py: Python<'py>,
         buffer: PyBuffer<u8>,
+        descriptor: i32,
         starts: Vec<usize>,
         limit: usize,
         readable: usize,
@@ -176,9 +178,10 @@ impl Scanner {
     ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let window = Window { position: starts[0], limit, readable, file_from_offset };
         let asked = Asked { check: self.wanted.check, units, keys };
-        let (data, threads) = (bytes_of(&buffer), &mut self.threads);
+        let (file, threads) = (file_of(descriptor), &mut self.threads);
+        let source = Source { map: bytes_of(&buffer), file: file.as_ref(), readable };
         let parts =
-            py.detach(|| guarded(|| Ok(scanned::read(threads, data, window, &starts, asked))))?;
+            py.detach(|| guarded(|| Ok(scanned::read(threads, source, window, &starts, asked))))?;
         parts.into_iter().map(|part| plain::taken(py, part, &self.threads)).collect()
     }
 }

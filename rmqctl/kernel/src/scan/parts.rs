@@ -11,6 +11,7 @@ use std::thread;
 
 use memchr::memmem;
 
+use crate::bytes::memory::{give, take};
 use crate::layouts::{PREFIXES, RECORD_MAGIC_HEAD};
 use crate::record::entry::{self, Found};
 use crate::record::topics::Topics;
@@ -55,7 +56,7 @@ pub fn fill(
     rooms: Vec<Ints<'_>>,
 ) -> Filled {
     let work = windows_of(window, starts).into_iter().zip(rooms);
-    let mut parts = spread(threads, work.collect(), |thread, topics, (window, mut ints)| {
+    let mut parts = spread(threads, work.collect(), |thread, topics, _, (window, mut ints)| {
         read(data, window, wanted, thread, topics, &mut ints)
     });
     parts.sort_unstable_by_key(|part| part.start);
@@ -81,16 +82,17 @@ pub fn windows_of(window: Window, starts: &[usize]) -> Vec<Window> {
 pub fn spread<W: Send, T: Send>(
     threads: &mut [Topics],
     work: Vec<W>,
-    read: impl Fn(usize, &mut Topics, W) -> T + Sync,
+    read: impl Fn(usize, &mut Topics, &mut Vec<u8>, W) -> T + Sync,
 ) -> Vec<T> {
     let count = threads.len().min(work.len());
     let work = Mutex::new(work.into_iter());
     let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
     let read_all = |thread: usize, topics: &mut Topics| -> Vec<T> {
-        let mut done = Vec::new();
+        let (mut done, mut room) = (Vec::new(), take(0));
         while let Some(piece) = next() {
-            done.push(read(thread, topics, piece));
+            done.push(read(thread, topics, &mut room, piece));
         }
+        give(room);
         done
     };
     let (first, others) = threads[..count].split_at_mut(1);

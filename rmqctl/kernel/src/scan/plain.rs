@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use crate::bytes::fetch;
 use crate::bytes::memory::take;
+use crate::bytes::pieces::{Piece, Source};
 use crate::index::links::Places;
 use crate::layouts::{
     COMPRESSED_FLAG, EARLIEST_STORE_TIME, END_OF_STORE_TIMES, QUEUE_UNIT_BYTES,
@@ -25,6 +26,9 @@ const MAX_QUEUE_OFFSET: i64 = i64::MAX / QUEUE_UNIT_BYTES as i64 - 1;
 /// Bytes that a record's size differs from that of the one before, where the next ones may be taken
 /// for as large.
 const LIKE: usize = 32;
+
+/// Bytes behind a part that are read with it: the last record may end there.
+const OVERLAP: usize = 1 << 12;
 
 /// Queues of a part, and bytes of log of one index key, for which there is room at first: more of
 /// either costs no more than to make room for them.
@@ -86,14 +90,14 @@ pub struct Part {
 /// none, by as many threads as there are tables of topics. The parts that are believed, in order.
 pub fn read(
     threads: &mut [Topics],
-    data: &[u8],
+    source: Source<'_>,
     window: Window,
     starts: &[usize],
     asked: Asked,
 ) -> Vec<Part> {
     let windows = windows_of(window, starts);
-    let mut parts = spread(threads, windows, |thread, topics, window| {
-        Reader::new(data, window, asked).read(thread, topics)
+    let mut parts = spread(threads, windows, |thread, topics, room, window| {
+        Reader::new(window, asked).read(source, room, thread, topics)
     });
     parts.sort_unstable_by_key(|part| part.start);
     let count = believed(parts.iter().map(|part| (part.start, part.reached)));
@@ -119,8 +123,7 @@ impl Part {
     }
 }
 
-struct Reader<'a> {
-    data: &'a [u8],
+struct Reader {
     window: Window,
     asked: Asked,
     queues: Places,
@@ -129,8 +132,8 @@ struct Reader<'a> {
     part: Part,
 }
 
-impl<'a> Reader<'a> {
-    fn new(data: &'a [u8], window: Window, asked: Asked) -> Self {
+impl Reader {
+    fn new(window: Window, asked: Asked) -> Self {
         let bytes = window.limit.saturating_sub(window.position);
         let room = if asked.keys { bytes / BYTES_OF_KEY } else { 0 };
         let keys =
@@ -147,45 +150,86 @@ impl<'a> Reader<'a> {
             start: window.position,
             reached: window.position,
         };
-        Reader { data, window, asked, queues: Places::new(QUEUES), newest: Vec::new(), part }
+        Reader { window, asked, queues: Places::new(QUEUES), newest: Vec::new(), part }
     }
 
-    fn read(mut self, thread: usize, topics: &mut Topics) -> Part {
+    fn read(
+        mut self,
+        source: Source<'_>,
+        room: &mut Vec<u8>,
+        thread: usize,
+        topics: &mut Topics,
+    ) -> Part {
         let known = topics.len();
-        let (window, mut position) = (self.window, self.window.position);
-        let mut before = 0;
-        while position < window.limit {
-            let found = entry::read(self.data, position, window.readable, window.file_from_offset);
-            let Found::Record(record) = found else { break };
-            let end = position + record.total_size;
-            let tail = end - record.body_position - record.body_length;
-            let is_alike = record.total_size.abs_diff(before) <= LIKE;
-            before = record.total_size;
-            if self.asked.check || !is_alike {
-                fetch::behind(self.data, end, before, window.readable);
-            } else {
-                fetch::around(self.data, end, (before, tail), window.readable);
-            }
-            let offset = window.file_from_offset + position as i64;
-            let named = topics.len();
-            if !self.take(&record, offset, topics) {
-                // Who reads it in full names its topic.
-                topics.forget_from(named);
+        let end = self.window.limit.saturating_add(OVERLAP);
+        let mut file = source.file;
+        while self.part.reached < self.window.limit {
+            let begin = self.part.reached;
+            let piece = match file.map(|file| source.read(file, room, begin, end)) {
+                Some(Ok(piece)) => piece,
+                Some(Err(_)) => break,
+                None => source.mapped(),
+            };
+            if !self.pass(piece, topics) {
                 break;
             }
-            position = end;
+            if self.part.reached == begin {
+                // One that is larger than a piece: others may be, too.
+                file = None;
+            }
         }
-        self.part.reached = position;
         self.part.thread = thread;
         self.part.new_topics = known..topics.len();
         self.part
     }
 
+    /// Takes what is plain of a piece. Answers whether more may follow: it stopped where bytes that
+    /// it does not have may make a record.
+    fn pass(&mut self, piece: Piece<'_>, topics: &mut Topics) -> bool {
+        let Piece { data, base, readable, .. } = piece;
+        let from = self.window.file_from_offset + base as i64;
+        let (limit, readable) = (self.window.limit - base, readable - base);
+        let mut position = self.part.reached - base;
+        let mut before = 0;
+        while position < limit {
+            let Found::Record(record) = entry::read(data, position, readable, from) else {
+                return piece.has_more;
+            };
+            let end = position + record.total_size;
+            if !piece.was_read {
+                self.fetch(data, &record, end, readable, before);
+            }
+            before = record.total_size;
+            let named = topics.len();
+            if !self.take(data, &record, from + position as i64, topics) {
+                // Who reads it in full names its topic.
+                topics.forget_from(named);
+                return false;
+            }
+            position = end;
+            self.part.reached = base + end;
+        }
+        false
+    }
+
+    /// Has the processor fetch what comes behind a record that ends at `end`; the one before it was
+    /// of `before` bytes.
+    #[inline]
+    fn fetch(&self, data: &[u8], record: &Record, end: usize, readable: usize, before: usize) {
+        let size = record.total_size;
+        if self.asked.check || size.abs_diff(before) > LIKE {
+            fetch::behind(data, end, size, readable);
+        } else {
+            let tail = end - record.body_position - record.body_length;
+            fetch::around(data, end, (size, tail), readable);
+        }
+    }
+
     /// Takes a record, if it is plain.
     #[inline]
-    fn take(&mut self, record: &Record, offset: i64, topics: &mut Topics) -> bool {
+    fn take(&mut self, data: &[u8], record: &Record, offset: i64, topics: &mut Topics) -> bool {
         let at = record.topic_position;
-        let topic = topics.get(&self.data[at..at + record.topic_length]);
+        let topic = topics.get(&data[at..at + record.topic_length]);
         let kind = record.sys_flag & TRANSACTION_TYPE_MASK;
         if !topic.is_plain || kind == TRANSACTION_ROLLBACK_TYPE {
             return false;
@@ -197,18 +241,18 @@ impl<'a> Reader<'a> {
             return false;
         }
         let start = record.properties_position;
-        let found = properties::read(self.data, start, start + record.properties_length);
+        let found = properties::read(data, start, start + record.properties_length);
         if found.delay != (0, 0) || found.multi_dispatch != (0, 0) {
             return false;
         }
-        if self.asked.check && !self.is_sound(record, &found) {
+        if self.asked.check && !self.is_sound(data, record, &found) {
             return false;
         }
         if self.asked.units && has_unit {
-            self.add_unit(record, offset, &found, topic);
+            self.add_unit(data, record, offset, &found, topic);
         }
         if self.asked.keys {
-            self.add_keys(record, offset, &found, topic);
+            self.add_keys(data, record, offset, &found, topic);
         }
         self.part.records += 1;
         self.part.newest_timestamp = self.part.newest_timestamp.max(record.store_timestamp);
@@ -218,7 +262,7 @@ impl<'a> Reader<'a> {
 
     /// Whether a check has nothing to tell of a record, nor to look at again.
     #[inline]
-    fn is_sound(&self, record: &Record, found: &Properties) -> bool {
+    fn is_sound(&self, data: &[u8], record: &Record, found: &Properties) -> bool {
         let ports = 0..=i32::from(u16::MAX);
         let start = record.properties_position;
         record.body_length > 0
@@ -228,13 +272,20 @@ impl<'a> Reader<'a> {
             && record.sys_flag & COMPRESSED_FLAG == 0
             && ports.contains(&record.born_port)
             && ports.contains(&record.store_port)
-            && !properties::may_end_with_crc(&self.data[start..start + record.properties_length])
-            && body_matches(self.data, record)
+            && !properties::may_end_with_crc(&data[start..start + record.properties_length])
+            && body_matches(data, record)
     }
 
     #[inline]
-    fn add_unit(&mut self, record: &Record, offset: i64, found: &Properties, topic: Topic) {
-        let tags = hash_code(self.data, found.tags.0, found.tags.1, 0) as i32;
+    fn add_unit(
+        &mut self,
+        data: &[u8],
+        record: &Record,
+        offset: i64,
+        found: &Properties,
+        topic: Topic,
+    ) {
+        let tags = hash_code(data, found.tags.0, found.tags.1, 0) as i32;
         let mut unit = [0; QUEUE_UNIT_BYTES];
         let mut put = |at: usize, bytes: &[u8]| unit[at..at + bytes.len()].copy_from_slice(bytes);
         put(QUEUE_UNIT_PHYSICAL_OFFSET, &offset.to_be_bytes());
@@ -262,9 +313,16 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    fn add_keys(&mut self, record: &Record, offset: i64, found: &Properties, topic: Topic) {
+    fn add_keys(
+        &mut self,
+        data: &[u8],
+        record: &Record,
+        offset: i64,
+        found: &Properties,
+        topic: Topic,
+    ) {
         let keys = &mut self.part.keys;
-        each_key(self.data, found, topic.key_prefix, |hash| {
+        each_key(data, found, topic.key_prefix, |hash| {
             keys.key_hash.push(hash);
             keys.physical_offset.push(offset);
             keys.store_timestamp.push(record.store_timestamp);

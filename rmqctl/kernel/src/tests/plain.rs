@@ -1,5 +1,9 @@
 //! Plain records are passed over, and what is noted of them is whole.
 
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use crate::bytes::pieces::{PIECE, Source};
 use crate::layouts::{EARLIEST_STORE_TIME, END_OF_STORE_TIMES, PREFIXES, QUEUE_UNIT_BYTES};
 use crate::record::topics::Topics;
 use crate::scan::parts;
@@ -24,11 +28,90 @@ fn log(count: usize, odd: usize, other: &[u8]) -> Vec<u8> {
 }
 
 fn read(data: &[u8], threads: usize, count: usize, asked: Asked) -> Vec<Part> {
-    let (position, limit) = (0, data.len());
-    let window = Window { position, limit, readable: limit, file_from_offset: FILE };
-    let mut topics: Vec<_> = (0..threads).map(|_| Topics::default()).collect();
+    read_up_to(data.len(), data, threads, count, asked)
+}
+
+/// The parts of what begins before `limit`, as they are found in the map and in the file.
+fn read_up_to(limit: usize, data: &[u8], threads: usize, count: usize, asked: Asked) -> Vec<Part> {
+    let readable = data.len();
+    let window = Window { position: 0, limit, readable, file_from_offset: FILE };
     let starts = parts::starts(data, window, count);
-    plain::read(&mut topics, data, window, &starts, asked)
+    let read = |map: &[u8], file: Option<&File>| {
+        let mut topics: Vec<_> = (0..threads).map(|_| Topics::default()).collect();
+        plain::read(&mut topics, Source { map, file, readable }, window, &starts, asked)
+    };
+    let file = file_of(data);
+    let (mapped, pieces) = (read(data, None), read(data, Some(&file)));
+    let all = |parts: &[Part]| {
+        let places = |part: &Part| (part.start, part.reached, part.last_offset);
+        let counts = |part: &Part| (part.records, part.units, part.newest_timestamp);
+        let noted = |part: &Part| format!("{:?} {:?}", part.runs, part.keys);
+        let all = parts.iter().map(|part| (places(part), counts(part), noted(part)));
+        all.collect::<Vec<_>>()
+    };
+    assert!(all(&mapped) == all(&pieces));
+    pieces
+}
+
+/// A file without a name that holds `data`.
+fn file_of(data: &[u8]) -> File {
+    let (process, thread) = (std::process::id(), std::thread::current().id());
+    let path = std::env::temp_dir().join(format!("plain-{process}-{thread:?}"));
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    file.write_all_at(data, 0).unwrap();
+    file
+}
+
+/// Records of bodies of these sizes, one behind the other.
+fn log_of(sizes: &[usize]) -> Vec<u8> {
+    let mut data = Vec::new();
+    for &size in sizes {
+        let body = vec![b'b'; size];
+        data.extend(record(data.len(), 0, 0, [&body, b"Topic", b"UNIQ_KEY\x01A\x02"]));
+    }
+    data
+}
+
+#[test]
+fn records_on_two_pieces_are_found() {
+    let smallest = log_of(&[1]).len() - 1;
+    // Some end a few bytes before a piece, on its last byte, and behind it, head or tail alone.
+    for cut in [0, 1, 7, 8, 90, smallest - 1, smallest, smallest + 1] {
+        let first = PIECE - smallest - cut;
+        let data = log_of(&[first.max(1), 200, 1, 5000, PIECE / 2, PIECE / 2, 1, 9]);
+        let parts = read(&data, 1, 1, ALL);
+        assert_eq!((parts[0].records, parts[0].reached), (8, data.len()));
+    }
+}
+
+#[test]
+fn records_larger_than_a_piece_are_found() {
+    let data = log_of(&[1, PIECE, 1, 2 * PIECE, 3 * PIECE, 1, 1]);
+    for (threads, count) in [(1, 1), (2, 3)] {
+        let parts = read(&data, threads, count, ALL);
+        assert_eq!(parts.iter().map(|part| part.records).sum::<usize>(), 7);
+    }
+    // The last one begins before the window's end.
+    let limit = data.len() - 2 * log_of(&[1]).len() - 1;
+    for limit in [limit, limit - PIECE, limit + 2] {
+        read_up_to(limit, &data, 1, 1, ALL);
+    }
+}
+
+#[test]
+fn a_file_that_has_become_shorter_ends_there() {
+    let data = log_of(&[100; 50]);
+    let one = data.len() / 50;
+    let window =
+        Window { position: 0, limit: 50 * one, readable: 50 * one, file_from_offset: FILE };
+    for (left, records) in [(0, 0), (one - 1, 0), (7 * one, 7), (7 * one + 9, 7)] {
+        let file = file_of(&data[..left]);
+        let source = Source { map: &data[..left], file: Some(&file), readable: 50 * one };
+        let parts = plain::read(&mut [Topics::default()], source, window, &[0], ALL);
+        assert_eq!((parts[0].records, parts[0].reached), (records, records * one));
+    }
 }
 
 #[test]
