@@ -233,7 +233,7 @@ class _Array(Shape):
     def lines(self, lines: Lines) -> None:
         if lines.messages:
             # A line has no newline in it.
-            self.sink.write(self._before + lines.data[:-1].replace(b"\n", b",\n"))
+            self.sink.write(self._before + bytes(lines.data[:-1]).replace(b"\n", b",\n"))
             self._before = b",\n"
 
     def close(self) -> None:

@@ -36,14 +36,14 @@ class Sink:
         self._paged = paged
         sys.stdout.flush()
         self._out: IO[bytes] = sys.stdout.buffer
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
         self._size = 0
         self._is_interrupted = False
         self._is_waited_for = not self.is_terminal and _is_pipe(self._out)
         #: Called before anything is printed on a terminal.
         self.before_output: Callable[[], None] | None = None
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self._pieces.append(data)
         self._size += len(data)
         if self._size >= _BUFFER_BYTES or self.is_terminal:
@@ -67,7 +67,7 @@ class Sink:
             self.before_output()
         if self._paged and self.is_terminal and self._pieces:
             pager.start()
-        data = b"".join(self._pieces)
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         self._size = 0
         try:
@@ -96,7 +96,7 @@ def _is_pipe(out: IO[bytes]) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def _write_to_reader(out: IO[bytes], data: bytes) -> None:
+def _write_to_reader(out: IO[bytes], data: bytes | memoryview) -> None:
     """Writes as long as somebody reads; the rest goes nowhere. A pipe that can be written to takes
     a piece without waiting."""
     for start in range(0, len(data), _PIECE_BYTES):

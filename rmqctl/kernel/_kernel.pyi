@@ -104,7 +104,7 @@ class Lines:
         file_from_offset: int,
         most: int,
         room: int,
-    ) -> tuple[tuple[bytes, int, int], int]: ...
+    ) -> tuple[tuple[Memory, int, int], int]: ...
     def pull(
         self,
         units: object,
@@ -117,10 +117,10 @@ class Lines:
         tags: tuple[list[int], list[bytes]] | None,
         most: int,
         room: int,
-    ) -> tuple[tuple[bytes, int, int], int]: ...
+    ) -> tuple[tuple[Memory, int, int], int]: ...
     def at(
         self, buffer: object, places: object, readable: int, file_from_offset: int
-    ) -> tuple[bytes, int, int]: ...
+    ) -> tuple[Memory, int, int]: ...
 
 class Slots:
     def __init__(self, count: int) -> None: ...
@@ -156,7 +156,7 @@ def unit_lines(
     most: int,
     start: int | None,
     end: int | None,
-) -> tuple[bytes, int, int]: ...
+) -> tuple[Memory, int, int]: ...
 
 #: What an appender has stored.
 Stored = tuple[

@@ -7,7 +7,7 @@ a row of it.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from formats.text import encode_utf8
 from rmqctl.engine.files.holes import is_whole
@@ -15,6 +15,9 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.read.getmessage import ReadableStore, TransferLimits
+
+if TYPE_CHECKING:
+    from rmqctl.kernel._kernel import Memory
 
 #: Bytes of a file that are looked at by one call, which hears no Ctrl-C.
 _WINDOW = 16 << 20
@@ -25,7 +28,7 @@ _PULL_UNITS = 1 << 10
 #: Bytes of lines that are made at once: few at first, for who waits for them.
 _LEAST_ROOM, _MOST_ROOM = 1 << 14, 1 << 20
 #: Of pulls, whose next call finds it in the processor's cache still.
-_PULL_ROOM = 1 << 18
+_PULL_ROOM = 1 << 19
 #: Where a cell of a line comes from: its name, and what it always says, as the line has it; None:
 #: the record.
 Cell = tuple[str, bytes | None]
@@ -36,7 +39,7 @@ class Lines(NamedTuple):
     what was stored. A walk goes on at ``end_offset`` (physical, or that of a queue): what lies
     before it is in the lines, or is not wanted."""
 
-    data: bytes
+    data: memoryview
     messages: int
     mismatches: int
     end_offset: int
@@ -75,7 +78,7 @@ class LineMaker(Protocol):
         file_from_offset: int,
         most: int,
         room: int,
-    ) -> tuple[tuple[bytes, int, int], int]: ...
+    ) -> tuple[tuple[Memory, int, int], int]: ...
 
     def pull(
         self,
@@ -89,11 +92,11 @@ class LineMaker(Protocol):
         tags: tuple[list[int], list[bytes]] | None,
         most: int,
         room: int,
-    ) -> tuple[tuple[bytes, int, int], int]: ...
+    ) -> tuple[tuple[Memory, int, int], int]: ...
 
     def at(
         self, buffer: object, places: object, readable: int, file_from_offset: int
-    ) -> tuple[bytes, int, int]: ...
+    ) -> tuple[Memory, int, int]: ...
 
 
 def line_maker(wanted: WantedLines) -> LineMaker | None:
@@ -148,7 +151,8 @@ class LinesOfLog:
         if reached == position:
             return None
         self._room = min(2 * self._room, _MOST_ROOM)
-        return Lines(data, count, mismatches, mapped.file_from_offset + reached, self._columns)
+        end_offset = mapped.file_from_offset + reached
+        return Lines(memoryview(data), count, mismatches, end_offset, self._columns)
 
 
 class LinesOfPulls:
@@ -201,9 +205,9 @@ class LinesOfPulls:
             _PULL_ROOM,
         )
         self._units = min(max(2 * (following - offset), _PULL_UNITS), _UNITS_AT_ONCE)
-        return (
-            Lines(data, count, mismatches, following, self._columns) if following > offset else None
-        )
+        if following <= offset:
+            return None
+        return Lines(memoryview(data), count, mismatches, following, self._columns)
 
 
 #: What stands before each number of a unit's line (queue offset, physical offset, size, tags code),
@@ -239,4 +243,6 @@ class LinesOfUnits:
             return None
         units = queue.stored(start, min(end, self._end_offset, start + _UNITS_AT_ONCE) - start)
         data, count, seen = module.unit_lines(units, start, self._parts, self.most, *self._places)
-        return Lines(data, count, 0, start + seen, self._columns) if seen else None
+        if not seen:
+            return None
+        return Lines(memoryview(data), count, 0, start + seen, self._columns)

@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::arrow::hosts::push_msg_id;
+use crate::bytes::memory::take;
 use crate::layouts::{
     NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix, QUEUE_UNIT_BYTES,
     QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE,
@@ -501,7 +502,7 @@ pub fn unit_lines(
     places: (Option<i64>, Option<i64>),
 ) -> (Vec<u8>, usize, usize) {
     let length = parts.iter().map(Vec::len).sum::<usize>() + 48;
-    let mut out = Vec::with_capacity((units.len() / QUEUE_UNIT_BYTES).min(most) * length);
+    let mut out = take((units.len() / QUEUE_UNIT_BYTES).min(most) * length);
     let (mut count, mut seen) = (0, 0);
     for (unit, number) in units.chunks_exact(QUEUE_UNIT_BYTES).zip(queue_offset..) {
         if count == most || unit.iter().all(|&byte| byte == 0) {

@@ -3,26 +3,27 @@
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
+use crate::bytes::memory::take;
 use crate::lines::pull::{Limits, Part, Pulled, Tags, Units, pull};
 use crate::lines::rows::{self, COLUMNS, Cell, Choice, Form, Lines, Spelling};
+use crate::python::memory::Memory;
 use crate::python::{bytes_of, guarded};
 use crate::record::entry::{self, Found};
+
+/// Bytes of lines that there is room for at first where nobody says how many.
+const ROOM: usize = 1 << 18;
 
 /// A cell: its name, and what it always has, where it is no column of the record.
 type NamedCell = (String, Option<Vec<u8>>);
 /// Lines, how many, and of how many the body is not what was stored.
-type Made<'py> = (Bound<'py, PyBytes>, usize, usize);
+type Made = (Memory, usize, usize);
 
 /// Lines of records, of one form.
 #[pyclass(name = "Lines")]
 pub struct PyLines {
     lines: Lines,
     choice: Choice,
-    /// The room of the last lines, which the next ones are made in: fresh memory costs more than
-    /// what is stored into it.
-    room: Vec<u8>,
 }
 
 #[pymethods]
@@ -59,7 +60,7 @@ impl PyLines {
             _ => return Err(PyValueError::new_err(format!("no spelling {body:?}"))),
         };
         let lines = Lines::new(cells, form, spelling, decompresses, checks);
-        Ok(PyLines { lines, choice: Choice { topic, queue_id, since, until }, room: Vec::new() })
+        Ok(PyLines { lines, choice: Choice { topic, queue_id, since, until } })
     }
 
     /// Lines of the records that follow each other from `position` on and begin before `limit`,
@@ -68,9 +69,9 @@ impl PyLines {
     /// and the place behind the last record that was looked at: what stands there is none, or not
     /// plain.
     #[expect(clippy::too_many_arguments, reason = "a window's, and its buffer")]
-    fn log<'py>(
+    fn log(
         &mut self,
-        py: Python<'py>,
+        py: Python<'_>,
         buffer: PyBuffer<u8>,
         position: usize,
         limit: usize,
@@ -78,16 +79,14 @@ impl PyLines {
         file_from_offset: i64,
         most: usize,
         room: usize,
-    ) -> PyResult<(Made<'py>, usize)> {
+    ) -> PyResult<(Made, usize)> {
         let data = bytes_of(&buffer);
         let data = &data[..readable.min(data.len())];
         let (lines, choice) = (&mut self.lines, &self.choice);
         lines.mismatches = 0;
-        let mut out = std::mem::take(&mut self.room);
-        out.clear();
         let work = || {
             guarded(|| {
-                out.reserve(room + room / 8);
+                let mut out = take(room + room / 8);
                 let (mut at, mut count) = (position, 0);
                 while at < limit && count < most && out.len() < room {
                     let Found::Record(record) = entry::read(data, at, readable, file_from_offset)
@@ -106,8 +105,7 @@ impl PyLines {
             })
         };
         let (out, count, at) = py.detach(work)?;
-        self.room = out;
-        Ok(((PyBytes::new(py, &self.room), count, self.lines.mismatches), at))
+        Ok(((Memory::Bytes(out), count, self.lines.mismatches), at))
     }
 
     /// Lines of the messages that pulls of a queue give, answer by answer, as long as nothing is odd
@@ -119,9 +117,9 @@ impl PyLines {
     #[pyo3(signature = (units, first, queue, buffer, places, file_from_offset, limits, tags, most,
                         room))]
     #[expect(clippy::too_many_arguments, reason = "a queue's, a log's and a pull's")]
-    fn pull<'py>(
+    fn pull(
         &mut self,
-        py: Python<'py>,
+        py: Python<'_>,
         units: PyBuffer<u8>,
         first: i64,
         queue: (i64, i64),
@@ -132,7 +130,7 @@ impl PyLines {
         tags: Option<(Vec<i64>, Vec<Vec<u8>>)>,
         most: usize,
         room: usize,
-    ) -> PyResult<(Made<'py>, i64)> {
+    ) -> PyResult<(Made, i64)> {
         let (stored, data) = (bytes_of(&units), bytes_of(&buffer));
         let (messages, units, in_memory, memory, disk, log_end) = limits;
         let limits = Limits { messages, units, in_memory, memory, disk, log_end };
@@ -141,32 +139,30 @@ impl PyLines {
         let tags = tags.map(|(codes, texts)| Tags { codes, texts: Some(texts) });
         let lines = &mut self.lines;
         lines.mismatches = 0;
-        let mut out = std::mem::take(&mut self.room);
-        out.clear();
+        let out = take(room + room / 8);
         let work =
             || guarded(|| Ok(pull(lines, out, units, &part, limits, tags.as_ref(), (most, room))));
         let Pulled { out, count, next } = py.detach(work)?;
-        self.room = out;
-        Ok(((PyBytes::new(py, &self.room), count, self.lines.mismatches), next))
+        Ok(((Memory::Bytes(out), count, self.lines.mismatches), next))
     }
 
     /// Lines of the records at places of a file (this machine's 64-bit numbers), in their order, up
     /// to the first that is not plain; how many, and of how many the body is not what was stored.
-    fn at<'py>(
+    fn at(
         &mut self,
-        py: Python<'py>,
+        py: Python<'_>,
         buffer: PyBuffer<u8>,
         places: PyBuffer<u8>,
         readable: usize,
         file_from_offset: i64,
-    ) -> PyResult<Made<'py>> {
+    ) -> PyResult<Made> {
         let (data, places) = (bytes_of(&buffer), bytes_of(&places));
         let data = &data[..readable.min(data.len())];
         let lines = &mut self.lines;
         lines.mismatches = 0;
         let work = || {
             guarded(|| {
-                let (mut out, mut count) = (Vec::new(), 0);
+                let (mut out, mut count) = (take(ROOM), 0);
                 for place in places.chunks_exact(8) {
                     let place = i64::from_ne_bytes(place.try_into().expect("eight bytes"));
                     let Ok(place) = usize::try_from(place) else { break };
@@ -181,7 +177,7 @@ impl PyLines {
             })
         };
         let (out, count) = py.detach(work)?;
-        Ok((PyBytes::new(py, &out), count, self.lines.mismatches))
+        Ok((Memory::Bytes(out), count, self.lines.mismatches))
     }
 }
 
@@ -190,19 +186,19 @@ impl PyLines {
 /// before each number of a line (queue offset, physical offset, size, tags code) and behind the
 /// last. Answers them, how many there are, and how many units were looked at.
 #[pyfunction]
-pub fn unit_lines<'py>(
-    py: Python<'py>,
+pub fn unit_lines(
+    py: Python<'_>,
     units: PyBuffer<u8>,
     queue_offset: i64,
     parts: [Vec<u8>; 5],
     most: usize,
     from: Option<i64>,
     to: Option<i64>,
-) -> PyResult<(Bound<'py, PyBytes>, usize, usize)> {
+) -> PyResult<(Memory, usize, usize)> {
     let units = bytes_of(&units);
     let work = || guarded(|| Ok(rows::unit_lines(units, queue_offset, &parts, most, (from, to))));
     let (out, count, seen) = py.detach(work)?;
-    Ok((PyBytes::new(py, &out), count, seen))
+    Ok((Memory::Bytes(out), count, seen))
 }
 
 fn cell_of((name, always): NamedCell) -> PyResult<(String, Cell)> {
