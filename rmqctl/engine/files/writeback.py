@@ -7,11 +7,16 @@ before that.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE
+#: Bytes that the system is told of at once.
+_AT_ONCE = 32 << 20
+#: Bytes before a file's end that stay in the system's cache.
+_STAYS = 256 << 20
 
 
 def begin_writing(descriptor: int, start: int, end: int) -> None:
@@ -19,6 +24,29 @@ def begin_writing(descriptor: int, start: int, end: int) -> None:
     function = _function()
     if function is not None:
         function(descriptor, start, end - start, _WRITE)
+
+
+class PagesBehind:
+    """Has what lies far behind the end of a file that grows, and is not looked at again, go to disk
+    and out of the system's cache: a file of gigabytes would else push out of it what others need,
+    such as a broker, and the system would look for pages to take for each that is written."""
+
+    def __init__(self, descriptor: int, end: int) -> None:
+        """:param end: where the file ends so far."""
+        self._descriptor = descriptor
+        self._begun = self._gone = end
+
+    def grown(self, end: int) -> None:
+        """The file ends there now, and that was written to it."""
+        if end - self._begun < _AT_ONCE:
+            return
+        begin_writing(self._descriptor, self._begun, end)
+        self._begun = end
+        # What is not on disk yet stays: it is asked for twice, the first time in half of the way.
+        first, last = max(self._gone - _STAYS // 2, 0), end - _STAYS // 2
+        if last > self._gone:
+            os.posix_fadvise(self._descriptor, first, last - first, os.POSIX_FADV_DONTNEED)
+            self._gone = last
 
 
 @cache

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from rmqctl.engine.files.writeback import PagesBehind
 from rmqctl.engine.read.lines import WantedLines, line_maker
 from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK
 from rmqctl.operations.look.rows import message_row
@@ -63,6 +64,22 @@ def partitions(batch: Batch) -> Iterator[tuple[str, Any]]:
         yield partition(batch.topics.names[topic[start]], int(day[start])), order[start:end]
 
 
+class _TextFile:
+    """A file that lines are appended to."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: IO[bytes] = path.open("ab")
+        self._end = self._file.tell()
+        self._pages = PagesBehind(self._file.fileno(), self._end)
+
+    def write(self, lines: bytes | memoryview) -> None:
+        self._end += self._file.write(lines)
+        self._pages.grown(self._end)
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class TextFiles:
     """Lines of NDJSON or CSV below ``directory``, a file a topic and day; few are open at once."""
 
@@ -72,7 +89,7 @@ class TextFiles:
         self._columns = file_columns(columns, kind)
         self._line: Callable[[dict[str, Any]], bytes] = json_line if kind == "ndjson" else csv_line
         self._head = b"" if kind == "ndjson" else csv_line({n: n for n in self._columns})
-        self._open: dict[str, IO[bytes]] = {}
+        self._open: dict[str, _TextFile] = {}
         self._makers: dict[Source, LineMaker | None] = {}
         self._begun: set[str] = set()
 
@@ -87,7 +104,7 @@ class TextFiles:
                     mapped, places = batch.mapped, batch.position[rows[done:]]
                     where = mapped.size, mapped.file_from_offset
                     data, count, _ = maker.at(mapped.buffer, places.tobytes(), *where)
-                    file.write(data)
+                    file.write(memoryview(data))
                     done += count
                 if done < len(rows):  # No kernel, or a message that is not plain.
                     file.write(self._line(self._values(batch, int(rows[done]), source)))
@@ -114,14 +131,14 @@ class TextFiles:
         form = "ndjson-file" if is_json else "csv-file"
         return WantedLines(form, tuple(cells), checks="status" in self._columns)
 
-    def _file(self, directory: str) -> IO[bytes]:
+    def _file(self, directory: str) -> _TextFile:
         file = self._open.pop(directory, None)
         if file is None:
             if len(self._open) >= _OPEN:
                 self._open.pop(next(iter(self._open))).close()
             path = self._directory / directory / f"part-00000{self._suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("ab")
+            file = _TextFile(path)
             if directory not in self._begun:
                 self._begun.add(directory)
                 file.write(self._head)
