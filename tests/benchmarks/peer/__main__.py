@@ -27,7 +27,6 @@ from tests.interop.engine import DRIVER, MODULES, NotAvailable, build
 
 JAVA = [
     "java",
-    "-Xmx2g",
     *("--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"),
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
     # A full disk of the machine is not what is measured.
@@ -35,8 +34,10 @@ JAVA = [
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
     "-Drocketmq.client.logUseSlf4j=true",
 ]
-#: Turns of warm processes that are not counted.
-WARM_UP = 4
+#: Turns of warm processes that are not counted: so many, or fewer that do so many things.
+WARM_UP, WARMED = 4, 800_000
+#: GiB of the engine's heap, and bytes in it of a message that waits to be put.
+HEAP, HEAP_BYTES = 2, 2500
 #: With ``--warm-up``, of what takes milliseconds with a store that stays open, there are more turns
 #: than ``--runs``: until the engine's rounds come to so many seconds, and at most so many. rmqctl's
 #: pure engine, which is shown beside, has no part in them where there is the compiled one.
@@ -86,7 +87,15 @@ class Peer:
         target = DRIVER / MODULES[version] / "target"
         path = f"{target / 'classes'}:{(target / 'classpath.txt').read_text().strip()}"
         number = MODULES[version][-1]
-        self._java = [*JAVA, f"-Dinterop.engine={number}", "-cp", path, "interop.Bench"]
+        heap = HEAP + (options.messages * HEAP_BYTES >> 30)
+        self._java = [
+            *JAVA,
+            f"-Xmx{heap}g",
+            f"-Dinterop.engine={number}",
+            "-cp",
+            path,
+            "interop.Bench",
+        ]
         self._runs, self._warm_up = options.runs, options.warm_up
         self._only, self._log = (options.only or "").split("|"), log
         #: rmqctl's own engines, the one first that has more turns: it is next to the real one.
@@ -152,7 +161,7 @@ class Peer:
             started = time.monotonic()
             while time.monotonic() < started + self._warm_up:
                 engine.round()
-            in_turns(sides, WARM_UP)
+            in_turns(sides, min(WARM_UP, math.ceil(WARMED / job.often)))
             seconds = in_turns(sides, self._runs)
             if not (self._warm_up and job.warm.is_kept):
                 return seconds
