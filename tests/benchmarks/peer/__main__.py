@@ -34,7 +34,8 @@ JAVA = [
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
     "-Drocketmq.client.logUseSlf4j=true",
 ]
-#: Turns of warm processes that are not counted: so many, or fewer that do so many things.
+#: Turns of warm processes that are not counted: so many, or, where each makes everything anew,
+#: fewer that do so many things.
 WARM_UP, WARMED = 4, 800_000
 #: GiB of the engine's heap, and bytes in it of a message that waits to be put.
 HEAP, HEAP_BYTES = 2, 2500
@@ -161,7 +162,8 @@ class Peer:
             started = time.monotonic()
             while time.monotonic() < started + self._warm_up:
                 engine.round()
-            in_turns(sides, min(WARM_UP, math.ceil(WARMED / job.often)))
+            enough = WARM_UP if job.warm.is_kept else math.ceil(WARMED / job.often)
+            in_turns(sides, min(WARM_UP, enough))
             seconds = in_turns(sides, self._runs)
             if not (self._warm_up and job.warm.is_kept):
                 return seconds
