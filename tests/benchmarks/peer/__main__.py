@@ -162,8 +162,8 @@ class Peer:
             started = time.monotonic()
             while time.monotonic() < started + self._warm_up:
                 engine.round()
-            enough = WARM_UP if job.warm.is_kept else math.ceil(WARMED / job.often)
-            in_turns(sides, min(WARM_UP, enough))
+            uncounted = WARM_UP if job.warm.is_kept else math.ceil(WARMED / job.often)
+            in_turns(sides, min(WARM_UP, uncounted))
             seconds = in_turns(sides, self._runs)
             if not (self._warm_up and job.warm.is_kept):
                 return seconds
