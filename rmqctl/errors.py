@@ -193,6 +193,10 @@ class NoFileToWrite(CannotWrite):
     template = "cannot write {path}: {reason}. See what it is (`ls -ld`): a file belongs there."
 
 
+class NoDirectoryToWriteTo(CannotWrite):
+    template = "cannot write into {path}: it is no directory. See what it is (`ls -ld`)."
+
+
 class CannotWriteThere(CannotWrite):
     """A place that takes no file of ours, whatever the system would say."""
 
@@ -370,10 +374,6 @@ class QueuesUnexplained(RmqctlError):
         "up, move their directories out of consumequeue/ first."
     )
     exit_code = 6
-
-
-class OffsetsBeyondEnd(NeedsConsent):
-    command_step = "With `--offsets-beyond-end end` these groups go on at the end."
 
 
 class OutputExists(RmqctlError):

@@ -107,7 +107,7 @@ def note_what_is_odd(
         ]
         text = f"groups have committed offsets that the store does not reach: {_some(told)}."
         if not served.ends_offsets:
-            from rmqctl.errors import OffsetsBeyondEnd
+            from rmqctl.serve.errors import OffsetsBeyondEnd
 
             raise OffsetsBeyondEnd(
                 reason=f"{text} As on a broker they would consume those queues again from 0."

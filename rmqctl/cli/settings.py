@@ -117,13 +117,15 @@ class Settings(NamedTuple):
 
         return late_progress(title, quiet=self.quiet)
 
-    def planned_recovery(self, store: MessageStore, writer: RowWriter) -> StartPlan:
+    def planned_recovery(
+        self, store: MessageStore, writer: RowWriter, *, strict: bool = False
+    ) -> StartPlan:
         """For a dry run: what opening for writing would do first, and the row of it, where that is
-        anything."""
+        anything. ``strict`` as of :func:`~rmqctl.operations.mend.recovery.checked_plan`."""
         from rmqctl.operations.mend.recovery import checked_plan, recovery_row
 
         with self.quiet_progress("recovery") as progress:
-            plan = checked_plan(store, progress)
+            plan = checked_plan(store, progress, strict=strict)
         if plan.is_needed:
             writer.row(recovery_row(plan))
         return plan

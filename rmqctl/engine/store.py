@@ -143,12 +143,20 @@ class Store:
         """:raises FileLengthContradiction: the log has files on which a broker does not start."""
         self.commit_log.check_lengths(drops_empty=self.queues.drops_empty)
 
-    def start_plan(self, progress: Progress = lambda done, total: None) -> StartPlan:
-        """What a start would do with the store as it is now; changes nothing."""
+    def start_plan(
+        self, progress: Progress = lambda done, total: None, *, strict: bool = False
+    ) -> StartPlan:
+        """What a start would do with the store as it is now; changes nothing.
+
+        :param strict: queues are refused that a store which is opened for writing refuses.
+        """
         from rmqctl.engine.start.model import StoreFiles
         from rmqctl.engine.start.plan import plan_start
 
-        parts = (self.commit_log, self.queues, self.index)
+        queues = self.queues
+        if strict and not queues.is_strict:
+            queues = open_queue_table(self.root, self.config, self._log_range, strict=True)
+        parts = (self.commit_log, queues, self.index)
         files = StoreFiles(self.root, self.config, *parts)
         return plan_start(files, is_clean=not self.had_abort, progress=progress)
 

@@ -1,6 +1,6 @@
 """What keeps a server from starting."""
 
-from rmqctl.errors import RmqctlError, UsageError
+from rmqctl.errors import NeedsConsent, RmqctlError, UsageError
 
 
 class AccountsUnreadable(UsageError):
@@ -22,6 +22,10 @@ class TlsUnusable(UsageError):
     """A certificate or a key that TLS cannot be spoken with."""
 
     template = "{path}: {reason}. Give a certificate and its key as PEM files, without a password."
+
+
+class OffsetsBeyondEnd(NeedsConsent):
+    command_step = "With `--offsets-beyond-end end` these groups go on at the end."
 
 
 class CannotListen(RmqctlError):

@@ -257,7 +257,7 @@ def _check(
     from rmqctl.operations.change import messagefields, messagemaker, put, putstream
 
     with settings.open() as store, settings.writer("append_result", bulk=True) as writer:
-        dry = put.DryPut(store, settings.planned_recovery(store, writer))
+        dry = put.DryPut(store, settings.planned_recovery(store, writer, strict=True))
         if source is None:
             message = messagefields.message_from_fields(fields)
             row = dry.check(_timed(store, message, when))

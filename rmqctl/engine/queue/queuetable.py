@@ -22,13 +22,14 @@ from rmqctl.engine.files.paths import (
     queue_directories,
     queue_paths,
     queue_paths_of,
+    scan_names,
     topic_directory_problem,
 )
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.recovery import first_beyond, has_hole, has_unit_behind, written_units
 from rmqctl.engine.settings.filesizes import consume_queue_file_size
 from rmqctl.engine.state.laterversions import is_of_5, queues_in_rocksdb
-from rmqctl.errors import DamagedStore, QueueHasHole
+from rmqctl.errors import DamagedStore, NoDirectoryToWriteTo, QueueHasHole, SymbolicLinkRefused
 
 if TYPE_CHECKING:
     from rmqctl.engine.queue.ends import QueueEnd
@@ -108,9 +109,11 @@ class ConsumeQueueTable(ABC):
         :raises DamagedStore: a start would cut it before that, at a unit of a place behind the
             log's end (``ConsumeQueue#truncateDirtyLogicFiles``); or by its last unit it has all up
             to there: nobody would give it a unit for what is put (``#putMessagePositionInfo``).
+        :raises SymbolicLinkRefused, NoDirectoryToWriteTo: nobody writes to where it belongs.
         """
         queue = self.find(topic, queue_id)
         if queue is None:
+            _check_place(self.directory / topic / str(queue_id))
             return 0
         _check_goes_on(queue, log_end)
         return queue.max_offset
@@ -121,8 +124,10 @@ class ConsumeQueueTable(ABC):
         offset on.
 
         :raises QueueHasHole, DamagedStore, FileLengthContradiction: as there.
+        :raises SymbolicLinkRefused, NoDirectoryToWriteTo: as there, and where a file is a link.
         """
         where = self._directory_of(topic, queue_id)
+        _check_place(self.directory / topic / str(queue_id))
         if where is not None:
             queue = ConsumeQueue(
                 where,
@@ -160,6 +165,18 @@ class ConsumeQueueTable(ABC):
         """Has a queue end where the log does."""
         if self._log_range is not None:
             queue.cut(*self._log_range())
+
+
+def _check_place(where: Path) -> None:
+    """Refuses a place of a queue's files to which nobody writes."""
+    for directory in (where.parent, where):
+        if directory.is_symlink():
+            raise SymbolicLinkRefused(path=str(directory))
+        if directory.exists() and not directory.is_dir():
+            raise NoDirectoryToWriteTo(path=str(directory))
+    newest = max(scan_names(where), default=None)
+    if newest is not None and (where / newest).is_symlink():
+        raise SymbolicLinkRefused(path=str(where / newest))
 
 
 def _check_goes_on(queue: ConsumeQueue, log_end: int) -> None:

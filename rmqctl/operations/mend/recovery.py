@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqctl.engine.files import paths
+from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.filesizes import commit_log_file_size
@@ -21,16 +23,28 @@ def _silent(done: int, total: int) -> None:
     """No progress."""
 
 
-def checked_plan(store: MessageStore, progress: Progress = _silent) -> StartPlan:
+def checked_plan(
+    store: MessageStore, progress: Progress = _silent, *, strict: bool = False
+) -> StartPlan:
     """What opening a store for writing would do, of one that is open for reading.
 
-    :raises FileLengthUnproven, DamagedStore, CommitLogMissing, QueueHasHole: it would be refused.
+    Raises what :func:`~rmqctl.engine.files.paths.check_writable` does, and:
+
+    :param strict: files of queues and index are refused whose lengths are not those of the
+        settings. Else they are taken as they are, and said to lack something.
+    :raises FileLengthUnproven, FileLengthContradiction, CannotRead, DamagedStore, CommitLogMissing,
+        QueueHasHole: it would be refused.
     :raises UnsupportedStore: nobody writes such a store.
     """
+    paths.check_writable(store.root)
     check_understood(store.root, store.config)
     commit_log_file_size(store.root, store.config, writes=True)
     store.check_log_lengths()
-    plan, log = store.start_plan(progress), store.commit_log
+    if strict:
+        index = IndexService(store.root / paths.INDEX, store.config.index_geometry)
+        if index.paths:
+            index.open(index.paths[-1]).close()
+    plan, log = store.start_plan(progress, strict=strict), store.commit_log
     recovery.check(
         plan, store.root, log, store.index, store.dispatcher, store.config, plan.is_clean
     )
