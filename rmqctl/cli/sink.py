@@ -44,6 +44,8 @@ class Sink:
         self.before_output: Callable[[], None] | None = None
 
     def write(self, data: bytes | memoryview) -> None:
+        if not data:
+            return
         self._pieces.append(data)
         self._size += len(data)
         if self._size >= _BUFFER_BYTES or self.is_terminal:

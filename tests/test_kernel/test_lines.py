@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import random
+import resource
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +26,7 @@ from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT, ConsumeQueue
 from rmqctl.engine.read.getmessage import GetMessageResult, get_message
-from rmqctl.engine.read.lines import Lines
+from rmqctl.engine.read.lines import Lines, line_maker
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import PREFIXES, Record
 from rmqctl.engine.scan.choice import Choice
@@ -461,3 +462,21 @@ def test_any_export(records: list[Any], harms: list[Any], fields: list[tuple[int
 def test_the_kernel_knows_all_columns(compiled: ModuleType) -> None:
     cells = wanted_lines("ndjson", "utf8", 1).cells
     assert {name for name, always in cells if always is None} <= {*compiled.LINE_COLUMNS}
+
+
+def test_lines_of_which_none_is_wanted_keep_no_memory(golden: Golden) -> None:
+    """Who collects what a walk gives has as many of them as there are stretches of the log."""
+
+    def mapped_pages() -> int:
+        return int(Path("/proc/self/statm").read_text("ascii").split()[0])
+
+    with MessageStore(golden("basic"), broker_conf("basic")) as store, engine("compiled"):
+        maker = line_maker(wanted_lines("ndjson", "utf8", what=Selection(topic="none")))
+        assert maker is not None
+        file = store.commit_log.files.file(0)
+        size = file.size
+        before, kept = mapped_pages(), []
+        for _ in range(500):
+            kept.append(maker.log(file.buffer, 0, size, size, 0, 100, 1 << 20))
+            assert kept[-1][0][1] == 0 and kept[-1][1] > 0
+        assert (mapped_pages() - before) * resource.getpagesize() < 100 << 20

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE
 #: Bytes that the system is told of at once.
 _AT_ONCE = 32 << 20
-#: Bytes before a file's end that stay in the system's cache.
-_STAYS = 256 << 20
+#: Bytes before a file's end at which its pages are let go of: the second time those that were not
+#: on disk the first time.
+_DISTANCES = 128 << 20, 256 << 20
 
 
 def begin_writing(descriptor: int, start: int, end: int) -> None:
@@ -34,19 +36,19 @@ class PagesBehind:
     def __init__(self, descriptor: int, end: int) -> None:
         """:param end: where the file ends so far."""
         self._descriptor = descriptor
-        self._begun = self._gone = end
+        self._start = self._begun = end
 
     def grown(self, end: int) -> None:
         """The file ends there now, and that was written to it."""
         if end - self._begun < _AT_ONCE:
             return
         begin_writing(self._descriptor, self._begun, end)
+        for distance in _DISTANCES:
+            first, last = max(self._begun - distance, self._start), end - distance
+            if last > first:
+                with suppress(OSError):
+                    os.posix_fadvise(self._descriptor, first, last - first, os.POSIX_FADV_DONTNEED)
         self._begun = end
-        # What is not on disk yet stays: it is asked for twice, the first time in half of the way.
-        first, last = max(self._gone - _STAYS // 2, 0), end - _STAYS // 2
-        if last > self._gone:
-            os.posix_fadvise(self._descriptor, first, last - first, os.POSIX_FADV_DONTNEED)
-            self._gone = last
 
 
 @cache

@@ -21,6 +21,7 @@ from rmqctl.engine.scan.properties import delays_to_look_at
 from rmqctl.engine.scan.seen import window_seen, with_last_record
 from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.engine.scan.tuning import ScanTuning
+from rmqctl.errors import CannotRead
 
 if TYPE_CHECKING:
     from rmqctl.kernel import _kernel
@@ -120,6 +121,7 @@ class CompiledReader:
         mapped.load(position, limit)
         is_whole(mapped, position, limit)
         first, hole = mapped.whole
+        hole = min(hole, mapped.size)  # It may have grown since.
         if not first <= position < hole:
             return
         limit = min(limit, hole)
@@ -131,14 +133,11 @@ class CompiledReader:
         starts = [position]
         if parts > 1:
             starts = self._scanner.starts(mapped.buffer, position, *places, parts)
-        found = self._scanner.plain(
-            mapped.buffer,
-            -1 if stays else mapped.descriptor,
-            starts,
-            *places,
-            units=wanted.units,
-            keys=wanted.keys,
-        )
+        where = mapped.buffer, -1 if stays else mapped.descriptor, starts, *places
+        try:
+            found = self._scanner.plain(*where, units=wanted.units, keys=wanted.keys)
+        except OSError as error:
+            raise CannotRead(path=str(mapped.path), reason=str(error)) from error
         for taken in found:
             stretch = Plain.of(self._topics, mapped.file_from_offset, taken)
             if stretch.records:

@@ -263,7 +263,7 @@ fn pass_plain(data: &[u8], position: usize, threads: usize, parts: usize, asked:
     let mut topics: Vec<_> = (0..threads).map(|_| Topics::default()).collect();
     let starts = parts::starts(data, window, parts);
     let source = Source { map: data, file: None, readable: data.len() };
-    let parts = plain::read(&mut topics, source, window, &starts, asked);
+    let parts = plain::read(&mut topics, source, window, &starts, asked).expect("a map is read");
     assert!(parts.windows(2).all(|pair| pair[0].reached == pair[1].start));
     let numbers: Vec<Vec<i64>> =
         parts.iter().map(|part| (0..topics[part.thread].len() as i64).collect()).collect();

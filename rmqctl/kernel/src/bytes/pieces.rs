@@ -8,6 +8,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use crate::bytes::memory::take;
+
 /// Bytes that are read at once: a quarter of the cache that a core has for itself, or less.
 pub const PIECE: usize = 1 << 18;
 
@@ -48,11 +50,28 @@ impl<'a> Source<'a> {
         begin: usize,
         end: usize,
     ) -> io::Result<Piece<'b>> {
+        if room.capacity() < PIECE {
+            *room = take(PIECE);
+        }
         room.resize(PIECE, 0);
         let wanted = PIECE.min(end.min(self.readable).saturating_sub(begin));
-        let length = file.read_at(&mut room[..wanted], begin as u64)?;
+        let length = read_all(file, &mut room[..wanted], begin)?;
         let readable = begin + length;
         let has_more = length == wanted && readable < self.readable;
         Ok(Piece { data: &room[..length], base: begin, readable, was_read: true, has_more })
     }
+}
+
+/// Reads until there is no more room, or no more of the file; how many bytes.
+fn read_all(file: &File, room: &mut [u8], begin: usize) -> io::Result<usize> {
+    let mut length = 0;
+    while length < room.len() {
+        match file.read_at(&mut room[length..], (begin + length) as u64) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
 }

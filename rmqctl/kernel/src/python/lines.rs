@@ -4,7 +4,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::bytes::memory::take;
+use crate::bytes::memory::{give, take};
 use crate::lines::pull::{Limits, Part, Pulled, Tags, Units, pull};
 use crate::lines::rows::{self, COLUMNS, Cell, Choice, Form, Lines, Spelling};
 use crate::python::memory::Memory;
@@ -105,7 +105,7 @@ impl PyLines {
             })
         };
         let (out, count, at) = py.detach(work)?;
-        Ok(((Memory::Bytes(out), count, self.lines.mismatches), at))
+        Ok(((lent(out), count, self.lines.mismatches), at))
     }
 
     /// Lines of the messages that pulls of a queue give, answer by answer, as long as nothing is odd
@@ -143,7 +143,7 @@ impl PyLines {
         let work =
             || guarded(|| Ok(pull(lines, out, units, &part, limits, tags.as_ref(), (most, room))));
         let Pulled { out, count, next } = py.detach(work)?;
-        Ok(((Memory::Bytes(out), count, self.lines.mismatches), next))
+        Ok(((lent(out), count, self.lines.mismatches), next))
     }
 
     /// Lines of the records at places of a file (this machine's 64-bit numbers), in their order, up
@@ -177,8 +177,18 @@ impl PyLines {
             })
         };
         let (out, count) = py.detach(work)?;
-        Ok((Memory::Bytes(out), count, self.lines.mismatches))
+        Ok((lent(out), count, self.lines.mismatches))
     }
+}
+
+/// Lines for Python. Few of them have memory of their own: who keeps them shall not keep room for many.
+fn lent(out: Vec<u8>) -> Memory {
+    if out.len() > out.capacity() / 4 {
+        return Memory::Bytes(out);
+    }
+    let few = out.as_slice().to_vec();
+    give(out);
+    Memory::Bytes(few)
 }
 
 /// Lines of units of a queue, whose first one has this queue offset: those that point to a place
@@ -198,7 +208,7 @@ pub fn unit_lines(
     let units = bytes_of(&units);
     let work = || guarded(|| Ok(rows::unit_lines(units, queue_offset, &parts, most, (from, to))));
     let (out, count, seen) = py.detach(work)?;
-    Ok((Memory::Bytes(out), count, seen))
+    Ok((lent(out), count, seen))
 }
 
 fn cell_of((name, always): NamedCell) -> PyResult<(String, Cell)> {

@@ -161,7 +161,7 @@ impl Scanner {
 
     /// Reads the plain records of a window in parts that begin at `starts`, up to the first that is
     /// none: what each part has that is believed (`plain::taken`). With `units` and `keys` they
-    /// are noted. The file of a `descriptor` that is none (-1) is looked at in its map, the buffer.
+    /// are noted. Raises OSError where the file cannot be read. The file of a `descriptor` that is none (-1) is looked at in its map, the buffer.
     #[expect(clippy::too_many_arguments, reason = "a window's, its buffer, and what is wanted")]
     #[pyo3(signature = (buffer, descriptor, starts, limit, readable, file_from_offset, *, units, keys))]
     fn plain<'py>(
@@ -179,9 +179,11 @@ impl Scanner {
         let window = Window { position: starts[0], limit, readable, file_from_offset };
         let asked = Asked { check: self.wanted.check, units, keys };
         let (file, threads) = (file_of(descriptor), &mut self.threads);
-        let source = Source { map: bytes_of(&buffer), file: file.as_ref(), readable };
+        let map = bytes_of(&buffer);
+        // A file may have grown since it was mapped.
+        let source = Source { map, file: file.as_ref(), readable: readable.min(map.len()) };
         let parts =
-            py.detach(|| guarded(|| Ok(scanned::read(threads, source, window, &starts, asked))))?;
+            py.detach(|| guarded(|| Ok(scanned::read(threads, source, window, &starts, asked)?)))?;
         parts.into_iter().map(|part| plain::taken(py, part, &self.threads)).collect()
     }
 }

@@ -11,7 +11,7 @@ use std::thread;
 
 use memchr::memmem;
 
-use crate::bytes::memory::{give, take};
+use crate::bytes::memory::give;
 use crate::layouts::{PREFIXES, RECORD_MAGIC_HEAD};
 use crate::record::entry::{self, Found};
 use crate::record::topics::Topics;
@@ -88,7 +88,7 @@ pub fn spread<W: Send, T: Send>(
     let work = Mutex::new(work.into_iter());
     let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
     let read_all = |thread: usize, topics: &mut Topics| -> Vec<T> {
-        let (mut done, mut room) = (Vec::new(), take(0));
+        let (mut done, mut room) = (Vec::new(), Vec::new());
         while let Some(piece) = next() {
             done.push(read(thread, topics, &mut room, piece));
         }

@@ -2,6 +2,7 @@
 //! hold nothing else. No row is made of one: it is counted, and its unit and keys are noted as they
 //! will be stored, or compared.
 
+use std::io;
 use std::ops::Range;
 
 use crate::bytes::fetch;
@@ -84,17 +85,20 @@ pub struct Part {
     pub keys: Keys,
     pub start: usize,
     pub reached: usize,
+    /// Why nothing was read behind that.
+    error: Option<io::Error>,
 }
 
 /// Reads the plain records of a window in parts that begin at `starts`, up to the first that is
-/// none, by as many threads as there are tables of topics. The parts that are believed, in order.
+/// none, by as many threads as there are tables of topics. The parts that are believed, in order; or
+/// why the file cannot be read there.
 pub fn read(
     threads: &mut [Topics],
     source: Source<'_>,
     window: Window,
     starts: &[usize],
     asked: Asked,
-) -> Vec<Part> {
+) -> io::Result<Vec<Part>> {
     let windows = windows_of(window, starts);
     let mut parts = spread(threads, windows, |thread, topics, room, window| {
         Reader::new(window, asked).read(source, room, thread, topics)
@@ -104,10 +108,13 @@ pub fn read(
     for part in parts.drain(count..) {
         threads[part.thread].forget_from(part.new_topics.start);
     }
+    if let Some(error) = parts.iter_mut().find_map(|part| part.error.take()) {
+        return Err(error);
+    }
     if !asked.units && !asked.keys {
         parts.dedup_by(|part, before| before.is_joined_by(part));
     }
-    parts
+    Ok(parts)
 }
 
 impl Part {
@@ -149,6 +156,7 @@ impl Reader {
             keys,
             start: window.position,
             reached: window.position,
+            error: None,
         };
         Reader { window, asked, queues: Places::new(QUEUES), newest: Vec::new(), part }
     }
@@ -167,7 +175,10 @@ impl Reader {
             let begin = self.part.reached;
             let piece = match file.map(|file| source.read(file, room, begin, end)) {
                 Some(Ok(piece)) => piece,
-                Some(Err(_)) => break,
+                Some(Err(error)) => {
+                    self.part.error = Some(error);
+                    break;
+                }
                 None => source.mapped(),
             };
             if !self.pass(piece, topics) {
@@ -187,7 +198,9 @@ impl Reader {
     /// it does not have may make a record.
     fn pass(&mut self, piece: Piece<'_>, topics: &mut Topics) -> bool {
         let Piece { data, base, readable, .. } = piece;
-        let from = self.window.file_from_offset + base as i64;
+        let Some(from) = self.window.file_from_offset.checked_add(base as i64) else {
+            return false;
+        };
         let (limit, readable) = (self.window.limit - base, readable - base);
         let mut position = self.part.reached - base;
         let mut before = 0;
