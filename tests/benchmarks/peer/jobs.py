@@ -32,6 +32,8 @@ TOPIC = "bench-0"
 #: Keys that a warm round asks for.
 KEYS = 500
 LARGE_FILES, LARGE_FILE = 200, 1 << 30
+#: Bytes that a put stores of a message besides its body, at most, and a rebuild.
+PUT_BYTES, REBUILT_BYTES = 512, 256
 #: As many as the commands take by themselves.
 JOBS = min(len(os.sched_getaffinity(0)), 4)
 
@@ -95,6 +97,7 @@ def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
 
     def putting(
         source: Path,
+        warmed: int,
         work: Callable[[MessageStore, list[Any]], object],
         made: Callable[[Row], Message],
     ) -> Warm:
@@ -103,6 +106,7 @@ def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
             remove(other)
             with source.open(encoding="utf-8") as file:
                 messages = [made(json.loads(line)) for line in file]
+            warm_memory(place / "scratch", warmed)
             with MessageStore(other, writable=True, create=True) as opened:
                 yield lambda: work(opened, messages)
 
@@ -111,22 +115,28 @@ def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
     @contextmanager
     def rebuilding() -> Iterator[Callable[[], object]]:
         remove(rebuilt)
+        warm_memory(place / "scratch", rebuilt_bytes)
         yield lambda: rebuild_to(
             plan_rebuild(store, MessageStoreConfig(), "all"), rebuilt, jobs=JOBS
         )
 
-    puts = {"what": "put", "root": str(by_engine), "from": str(lines)}
-    few_puts = {**puts, "from": str(few)}
+    put_bytes, few_bytes = (number * (body_size + PUT_BYTES) for number in (count, few_count))
+    rebuilt_bytes = count * REBUILT_BYTES
+    puts = {"what": "put", "root": str(by_engine), "from": str(lines), "warmed": put_bytes}
+    few_puts = {**puts, "from": str(few), "warmed": few_bytes}
     rebuild = ("rebuild", "all", *where, "--output", str(rebuilt))
     verify = ("verify", *where, "-q")
     pull_all = (*queue, "--max-messages", str(share), "--body-as", "utf8", "--format", "ndjson")
     ask = ("index", "query", *where, "--topic", TOPIC, "--key", keys[0])
-    checks, dispatches = {"what": "check", **on_store}, {"what": "dispatch", **on_store}
+    checks = {"what": "check", **on_store}
+    dispatches = {"what": "dispatch", **on_store, "warmed": rebuilt_bytes}
     pulls, queries = {"what": "pull", **on_store}, {"what": "query", **on_store, "keys": keys}
     pulling = reading(lambda opened: pull_queue(opened, share))
     querying = reading(lambda opened: query_keys(opened, keys))
-    stream, encoding = (putting(lines, put_stream, made) for made in (plain_of, message_of))
-    singly = putting(few, put_each, message_of)
+    stream, encoding = (
+        putting(lines, put_bytes, put_stream, made) for made in (plain_of, message_of)
+    )
+    singly = putting(few, few_bytes, put_each, message_of)
     return [
         Job("put, dispatched", puts, put, stream, count, count, (other, by_engine)),
         Job("put, encoding too", puts, None, encoding, count, count),
@@ -212,6 +222,17 @@ def run(*arguments: str) -> None:
     )
     if done.returncode:
         sys.exit(f"peer: rmqctl {' '.join(arguments)} failed:\n{done.stderr}")
+
+
+def warm_memory(scratch: Path, size: int) -> None:
+    """Has the system take so many bytes of memory for files, and free them again: what it gives
+    next it has. A virtual machine gives its host back what was free for seconds, and a page that it
+    has to ask for again takes several times as long as to write it."""
+    zeros = bytes(1 << 20)
+    with scratch.open("wb", buffering=0) as file:
+        for _ in range(-(-size // len(zeros))):
+            file.write(zeros)
+    scratch.unlink()
 
 
 def remove(directory: Path) -> None:

@@ -122,6 +122,7 @@ impl Behind<'_, '_> {
             thread::Builder::new().name("store".to_owned()).spawn_scoped(self.scope, move || {
                 let Ok(mut work) = given.recv() else { return };
                 for mut chunk in chunks {
+                    work.claim(&chunk);
                     work.store(&mut chunk);
                     // Nobody takes the last ones.
                     let _ = back.send(chunk);
@@ -154,6 +155,14 @@ impl Behind<'_, '_> {
 }
 
 impl Work<'_> {
+    /// Of a stream that goes on more comes than this.
+    fn claim(&mut self, chunk: &Chunk) {
+        if let Some(first) = chunk.made.first() {
+            let (position, size) = (first.row.position, chunk.records.len());
+            self.storing.claim(&self.room, self.file_from_offset, position, size);
+        }
+    }
+
     fn store(&mut self, chunk: &mut Chunk) {
         let Chunk { records, made } = chunk;
         self.storing.store(&mut self.room, self.file_from_offset, made, records);

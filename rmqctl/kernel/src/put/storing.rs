@@ -43,6 +43,8 @@ pub struct Storing {
     queues: Vec<(u32, Total)>,
     rows: Vec<Row>,
     keys: Keys,
+    /// The physical offset up to which parts of the log are claimed.
+    claimed: i64,
 }
 
 impl Storing {
@@ -65,6 +67,17 @@ impl Storing {
     /// Forgets all queues.
     pub fn forget(&mut self) {
         self.queues.clear();
+    }
+
+    /// Claims the parts of the log that records are about to be stored into (`Room::claim_ahead`), the
+    /// first of them at a position of the file that begins at this offset.
+    pub fn claim(&mut self, room: &Room<'_>, file_from_offset: i64, position: usize, size: usize) {
+        let end = position + size;
+        let claimed = usize::try_from(self.claimed - file_from_offset).unwrap_or(0);
+        if claimed < end {
+            let end = room.claim_ahead(position.max(claimed), end);
+            self.claimed = file_from_offset + end as i64;
+        }
     }
 
     /// Stores records that were made, one behind the other as they lie in `records`, in the file that

@@ -6,6 +6,7 @@ import com.google.gson.JsonParser;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -103,6 +104,25 @@ public final class Bench {
         return done;
     }
 
+    /**
+     * Has the system take so many bytes of memory for files, and free them again: what it gives next it has.
+     * A virtual machine gives its host back what was free for seconds, and to get a page anew takes
+     * several times as long as to write it.
+     */
+    private void warmMemory() throws Exception {
+        if (!request.has("warmed")) {
+            return;
+        }
+        Path scratch = Path.of(root + ".scratch");
+        try (OutputStream file = Files.newOutputStream(scratch)) {
+            byte[] zeros = new byte[1 << 20];
+            for (long left = request.get("warmed").getAsLong(); left > 0; left -= zeros.length) {
+                file.write(zeros);
+            }
+        }
+        Files.delete(scratch);
+    }
+
     private void load() throws Exception {
         engine = Engine.atItsOwnPace(root.toString(), request.getAsJsonObject("config"), false);
         if (!engine.store.load()) {
@@ -146,6 +166,7 @@ public final class Bench {
         for (String line : Files.readAllLines(Path.of(text("from")))) {
             messages.add(message(JsonParser.parseString(line).getAsJsonObject()));
         }
+        warmMemory();
         long done = timed(() -> {
             for (MessageExt message : messages) {
                 if (engine.put(message).getPutMessageStatus() != PutMessageStatus.PUT_OK) {
@@ -217,6 +238,7 @@ public final class Bench {
                 Runtime.getRuntime().halt(1);
             }
         });
+        warmMemory();
         long done = timed(() -> {
             starter.start();
             // Its start() itself looks only once a second.
