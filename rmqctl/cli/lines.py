@@ -55,8 +55,8 @@ class LineSource:
     """The lines of a file, or of standard input for ``-``. ``interrupted`` says that a signal
     ended them early. Use as a context manager: signals are handled only inside."""
 
-    def __init__(self, path: str) -> None:
-        """:raises UsageError: the file cannot be opened."""
+    def __init__(self, path: str, content: str = "NDJSON") -> None:
+        """:param content: what the lines are. :raises UsageError: the file cannot be opened."""
         self.name = "standard input" if path == "-" else path
         self.interrupted = False
         self._reading = False
@@ -68,7 +68,7 @@ class LineSource:
         except OSError as error:
             raise UsageError(
                 reason=f"cannot read {self.name}: {error.strerror}. "
-                "Give a file of NDJSON, or - for standard input."
+                f"Give a file of {content}, or - for standard input."
             ) from error
 
     def __enter__(self) -> LineSource:

@@ -269,6 +269,16 @@ def rows_of_key(
     is_growing: bool,
     most: int,
 ) -> tuple[list[dict[str, Any]], int] | None: ...
+def lines_of_keys(
+    lines: Lines,
+    readers: Sequence[object],
+    find: Callable[[int], object],
+    topic: str,
+    keys: Sequence[str],
+    begin: int,
+    is_growing: bool,
+    most: int,
+) -> tuple[tuple[Memory, int, int], int, int, int | None]: ...
 def index_key_hash(topic: str, key: str) -> int: ...
 def record_at(
     type: type, buffer: object, position: int, readable: int, file_from_offset: int

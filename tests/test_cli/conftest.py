@@ -65,7 +65,7 @@ Cli = Callable[..., Done]
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """``cli("queues", store=path, stdin=b"…")`` runs a command line."""
+    """``cli("queues", store=path)`` runs a command line."""
     for name in ("RMQCTL_STORE", "RMQCTL_BROKER_CONF"):
         monkeypatch.delenv(name, raising=False)
 

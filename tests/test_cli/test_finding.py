@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -249,3 +253,51 @@ def test_offset_by_scan_is_right_where_the_clock_was_set_back(cli: Cli, tmp_path
     assert cli(*line, "--scan", store=path).rows[0]["queue_offset"] == 0
     # A bisection does not look there: it answers what holds for times that rise.
     assert cli(*line, store=path).rows[0]["queue_offset"] is None
+
+
+def test_many_keys(cli: Cli, store: Path, tmp_path: Path) -> None:
+    query = ("index", "query", "--topic", "orders")
+    file = tmp_path / "keys"
+    file.write_bytes(b"key7\r\n\nnobody\nkey3")
+    done = cli(*query, "--keys-from", file, *NDJSON, store=store)
+    assert done.code == 1
+    *rows, summary = done.rows
+    assert [row["queue_offset"] for row in rows if row["type"] == "message"] == [7, 3, 9]
+    assert rows[1] == {
+        "type": "absent_key",
+        "topic": "orders",
+        "key": "nobody",
+        "collisions": 0,
+        "missing": 0,
+    }
+    assert summary["keys"] == 3 and summary["absent_keys"] == 1 and summary["messages"] == 3
+    where = ("--store", str(store), "--broker-conf", str(store.parent / "broker.conf"))
+    line = [sys.executable, "-m", "rmqctl", *query, "--keys-from", "-", *NDJSON, *where]
+    piped = subprocess.run(line, input=b"key1\nkey2\n", capture_output=True)
+    said = [json.loads(line) for line in piped.stdout.splitlines()]
+    assert [row.get("queue_offset") for row in said] == [1, 2, None]
+    assert (piped.returncode, piped.stderr) == (0, b"")
+    done = cli(*query, "--keys-from", file, "--format", "csv", store=store)
+    assert len(done.out.splitlines()) == 4 and "absent_key left out" in done.err
+    file.write_bytes(b"")
+    done = cli(*query, "--keys-from", file, *NDJSON, store=store)
+    assert done.code == 0 and [row["keys"] for row in done.rows] == [0]
+
+
+def test_many_keys_of_a_store_without_an_index(cli: Cli, store: Path, tmp_path: Path) -> None:
+    shutil.rmtree(store / "index")
+    file = tmp_path / "keys"
+    file.write_bytes(b"key1\n")
+    done = cli("index", "query", "--topic", "orders", "--keys-from", file, store=store)
+    assert done.code == 1 and "rmqctl rebuild index" in done.err
+
+
+def test_keys_come_from_one_place(cli: Cli, store: Path, tmp_path: Path) -> None:
+    query = ("index", "query", "--topic", "orders")
+    for more in ((), ("--key", "a", "--keys-from", "-")):
+        done = cli(*query, *more, store=store)
+        assert done.code == 2 and "one of --key and --keys-from" in done.err
+    done = cli(*query, "--keys-from", "-", "--raw", store=store)
+    assert done.code == 2 and "--key" in done.err
+    done = cli(*query, "--keys-from", tmp_path / "none", store=store)
+    assert done.code == 2 and "Give a file of keys" in done.err

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -20,9 +22,18 @@ from rmqctl.cli.options import (
 )
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import Whole
+from rmqctl.errors import UsageError
 
 if TYPE_CHECKING:
+    from rmqctl.cli.lines import LineSource
+    from rmqctl.cli.output import RowWriter
+    from rmqctl.engine.read.lines import Lines
     from rmqctl.rows import Row
+
+_NO_INDEX = (
+    "note: the store has no index files: make them with `rmqctl rebuild index`, or search the log "
+    "with `rmqctl walk commitlog --topic {topic}`."
+)
 
 
 @group(
@@ -43,11 +54,16 @@ def command() -> None:
         "rmqctl index query --topic orders --key order-42 --since -1d --body-as utf8 --json",
         "rmqctl index query --topic orders --key order-42 --body-as utf8 --decompress",
         "rmqctl index query --topic orders --key order-42 --raw",
+        "rmqctl index query --topic orders --keys-from ids.txt --format ndjson",
+        "cut -d, -f1 orders.csv | rmqctl index query --topic orders --keys-from -",
     ],
-    exits={1: "nothing matched, or a body shown is not what was stored"},
+    exits={1: "nothing matched one of the keys, or a body shown is not what was stored"},
 )
 @topic_option(required=True)
-@click.option("--key", metavar="KEY", required=True, help="One of KEYS, or the UNIQ_KEY.")
+@click.option("--key", metavar="KEY", help="One of KEYS, or the UNIQ_KEY.")
+@click.option(
+    "--keys-from", "source", metavar="FILE|-", help="Many of them, one a line; - is stdin."
+)
 @click.option(
     "--limit",
     "max_messages",
@@ -57,7 +73,7 @@ def command() -> None:
     type=Whole(1, INT_MAX),
     default=64,
     show_default=True,
-    help="The newest N.",
+    help="The newest N of a key.",
 )
 @time_range
 @click.option("--raw", is_flag=True, help="Show the index items of the key's hash.")
@@ -67,7 +83,8 @@ def command() -> None:
 def query(
     settings: Settings,
     topic: str,
-    key: str,
+    key: str | None,
+    source: str | None,
     max_messages: int,
     since: int | None,
     until: int | None,
@@ -79,11 +96,31 @@ def query(
 
     Prints rows of type message in log order, then a summary. The index knows hashes only: each
     hit is compared with its record, and those of another topic or key are counted as collisions.
+
+    With --keys-from keys come in the order of the lines, and one without a message is a row of type
+    absent_key. Lines that come one by one are answered one by one.
     """
     from rmqctl.operations.look import index
     from rmqctl.operations.look.ranges import check_range
 
     check_range("--since", since, "--until", until)
+    if (key is None) == (source is None):
+        raise UsageError(reason="give one of --key and --keys-from.")
+    if source is not None:
+        if raw:
+            raise UsageError(reason="--raw shows the items of one key: give it with --key.")
+        from rmqctl.operations.look.keyed import query_keys
+
+        asked = partial(
+            query_keys,
+            max_messages=max_messages,
+            since=since,
+            until=until,
+            body=body,
+            decompress_limit=decompress_limit,
+        )
+        return _query_keys(settings, source, topic, asked)
+    assert key is not None
     with (
         settings.open(every_queue=False) as store,
         settings.writer("index_item" if raw else "message") as writer,
@@ -108,11 +145,40 @@ def query(
         summary = writer.rows(rows)
     found = summary["items"] if raw else summary["messages"]
     if not found and not summary["index_files"]:
-        settings.note(
-            "note: the store has no index files: make them with `rmqctl rebuild index`, or search "
-            f"the log with `rmqctl walk commitlog --topic {topic}`."
-        )
+        settings.note(_NO_INDEX.format(topic=topic))
     return int(settings.note_bodies(summary) or not found)
+
+
+def _query_keys(
+    settings: Settings, source: str, topic: str, asked: Callable[..., Iterator[Row | Lines]]
+) -> int:
+    """Of the keys of a file; ``asked`` is told the store, the keys, and the form of lines."""
+    from rmqctl.cli.lines import LineSource
+    from rmqctl.rows.words import some
+
+    with (
+        LineSource(source, "keys") as lines,
+        settings.open(every_queue=False) as store,
+        settings.writer("message") as writer,
+    ):
+        settings.note_index(store)
+        summary = writer.rows(asked(store, topic, _keys(lines, writer), form=writer.form))
+    if lines.interrupted:
+        settings.note(f"interrupted after {some(summary['keys'], 'key')}")
+        return 130
+    if summary["absent_keys"] and not summary["index_files"]:
+        settings.note(_NO_INDEX.format(topic=topic))
+    return int(settings.note_bodies(summary) or summary["absent_keys"] > 0)
+
+
+def _keys(lines: LineSource, writer: RowWriter) -> Iterator[str | None]:
+    """The keys of some lines; empty lines are none. Who waits for more has the answers first."""
+    for line in lines:
+        if line is None:
+            yield None
+            writer.flush()
+        elif key := os.fsdecode(line.removesuffix(b"\r")):
+            yield key
 
 
 @make("info", examples=["rmqctl index info --store DIR", "rmqctl index info --format ndjson"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -18,10 +18,13 @@ from rmqctl.engine.index.indexfile import IndexFile
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from rmqctl.engine.index.lookup import IndexReader, KeyRows, Lookup, RowMaker
+    from rmqctl.engine.index.lookup import IndexReader, KeyLines, KeyRows, Lookup, RowMaker
+    from rmqctl.engine.read.lines import LineMaker
 
 #: Lookups after which the kernel is worth its loading.
 _MANY_QUERIES = 32
+#: What says that the kernel cannot read a file, or an argument that is no Unicode.
+_NOT_READ = (OSError, EOFError, UnicodeEncodeError, OverflowError)
 #: Files that stay open from one lookup to the next.
 _KEPT = 16
 
@@ -146,21 +149,54 @@ class IndexService:
         or there are more than a few, or the kernel is not there, or has no such text, which is what
         an argument has of other bytes than UTF-8: :meth:`query` gives them.
         """
+        readers = self._settled_readers()
+        if self.compiled is None or readers is None:
+            return None
+        try:
+            found: KeyRows | None = self.compiled.rows_of_key(
+                rows, readers, find, topic, key, begin, self.is_growing, most
+            )
+        except _NOT_READ:
+            return None  # A search item by item comes upon it too, and says of which file.
+        return found
+
+    def lines_of_keys(
+        self,
+        lines: LineMaker,
+        find: Callable[[int], MappedFile | None],
+        topic: str,
+        keys: Sequence[str],
+        begin: int,
+        most: int,
+    ) -> KeyLines | None:
+        """The messages of :meth:`rows_of_key` of each key as ``lines``, up to the first key without
+        one, or before the first of which it gives none."""
+        readers = self._settled_readers()
+        if self.compiled is None or readers is None:
+            return None
+        try:
+            made: KeyLines = self.compiled.lines_of_keys(
+                lines, readers, find, topic, keys, begin, self.is_growing, most
+            )
+        except _NOT_READ:
+            return None
+        return made
+
+    def expect_many(self) -> None:
+        """Told before many lookups: the kernel, where there is one, is worth its loading."""
+        if self.compiled is None:
+            self._load()
+
+    def _settled_readers(self) -> list[IndexReader] | None:
+        """What the kernel looks into all files with, which have what was stored so far; None where
+        it does not."""
         if self.compiled is None:
             return None
         self.settle()
         if self._readers_of != len(self.paths):
             self._readers = self._compiled_readers()
             self._readers_of = len(self.paths)
-        if self._readers is None:
-            return None
-        try:
-            found: KeyRows | None = self.compiled.rows_of_key(
-                rows, self._readers, find, topic, key, begin, self.is_growing, most
-            )
-        except (OSError, EOFError, UnicodeEncodeError, OverflowError):
-            return None  # A search item by item comes upon it too, and says of which file.
-        return found
+        return self._readers
 
     def _compiled_readers(self) -> list[IndexReader] | None:
         """What the kernel looks into all files with, newest first; None where it does not, or there

@@ -121,10 +121,10 @@ fn look_up(data: &[u8], choice: &[u8; 8]) {
         end: i64::MAX,
         is_growing: choice[3] & 1 != 0,
     };
-    let Ok(mut reached) = keychain::start(data, geometry, wanted) else { return };
+    let Ok(mut reached) = keychain::start(data, geometry, wanted, &mut None) else { return };
     for _ in 0..=geometry.items {
         let before = reached.index_no;
-        let Ok(hits) = keychain::select(data, geometry, wanted, &mut reached, (1, 1)) else {
+        let Ok(hits) = keychain::select(data, geometry, wanted, &mut reached, (1, &mut 1)) else {
             return;
         };
         assert!(hits.len() <= 1 && reached.index_no < before.max(1));

@@ -23,6 +23,7 @@ from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.write.bulk import Message, PropertyEncoder, plain
 from rmqctl.operations.look.index import query
+from rmqctl.operations.look.keyed import query_keys
 from rmqctl.operations.look.pull import pull_lines
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from tests.benchmarks.bench import RMQCTL, large_store, write_messages
@@ -127,12 +128,16 @@ def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
     rebuild = ("rebuild", "all", *where, "--output", str(rebuilt))
     verify = ("verify", *where, "-q")
     pull_all = (*queue, "--max-messages", str(share), "--body-as", "utf8", "--format", "ndjson")
+    (place / "keys").write_text("\n".join(keys))
     ask = ("index", "query", *where, "--topic", TOPIC, "--key", keys[0])
+    ask_many = (*ask[:-2], "--keys-from", str(place / "keys"), "--format", "ndjson")
+    one_key = {"keys": keys[:1]}
     checks = {"what": "check", **on_store}
     dispatches = {"what": "dispatch", **on_store, "warmed": rebuilt_bytes}
     pulls, queries = {"what": "pull", **on_store}, {"what": "query", **on_store, "keys": keys}
     pulling = reading(lambda opened: pull_queue(opened, share))
-    querying = reading(lambda opened: query_keys(opened, keys))
+    querying = reading(lambda opened: query_many(opened, keys))
+    querying_singly = reading(lambda opened: query_each(opened, keys))
     stream, encoding = (
         putting(lines, put_bytes, put_stream, made) for made in (plain_of, message_of)
     )
@@ -144,7 +149,8 @@ def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
         Job("check with CRC", checks, verify, reading(check), count, count),
         Job("dispatch, rebuild", dispatches, rebuild, Warm(rebuilding), count, count, (rebuilt,)),
         Job("getMessage, pull", pulls, pull_all, pulling, share, share),
-        Job("query by key", queries, ask, querying, 1, len(keys), engine_once={"keys": keys[:1]}),
+        Job("query by key", queries, ask_many, querying, len(keys), len(keys)),
+        Job("query one by one", queries, ask, querying_singly, 1, len(keys), engine_once=one_key),
     ]
 
 
@@ -210,7 +216,14 @@ def pull_queue(store: MessageStore, count: int) -> None:
     assert pulled == count
 
 
-def query_keys(store: MessageStore, keys: list[str]) -> None:
+def query_many(store: MessageStore, keys: list[str]) -> None:
+    """The messages of all keys as lines, as the command does it that is given many."""
+    *_, summary = query_keys(store, TOPIC, keys, form="ndjson", body="utf8")
+    assert isinstance(summary, dict) and summary["messages"] >= len(keys)
+
+
+def query_each(store: MessageStore, keys: list[str]) -> None:
+    """The messages of each key by itself, as rows."""
     for key in keys:
         *found, _ = query(store, TOPIC, key)
         assert found

@@ -55,30 +55,60 @@ pub struct Reached {
 /// Number, physical offset, seconds since the file's begin and the number of the item before.
 pub type Hit = (i32, i64, i32, i32);
 
-/// Begins a search: at the slot's newest item, where the file has anything to say.
+/// What a file's header says: its first and its last store time (ms), and its count.
+#[derive(Debug, Clone, Copy)]
+pub struct Header {
+    first: i64,
+    last: i64,
+    index_count: i32,
+}
+
+impl Header {
+    pub fn read<F: Pieces + ?Sized>(file: &F) -> io::Result<Self> {
+        let mut header = [0; INDEX_HEADER_BYTES];
+        file.read(&mut header, 0)?;
+        Ok(Header {
+            first: i64_at(&header, INDEX_HEADER_BEGIN_TIMESTAMP),
+            last: i64_at(&header, INDEX_HEADER_END_TIMESTAMP),
+            // As `IndexHeader#load` has it.
+            index_count: i32_at(&header, INDEX_HEADER_INDEX_COUNT).max(1),
+        })
+    }
+
+    fn is_time_matched(&self, begin: i64, end: i64) -> bool {
+        let times = self.first..=self.last;
+        (begin < self.first && end > self.last) || times.contains(&begin) || times.contains(&end)
+    }
+}
+
+/// Begins a search: at the slot's newest item, where the file has anything to say. `known` is its
+/// header as it was read for another key; it is read anew where messages may have been indexed
+/// meanwhile that make a difference.
 pub fn start<F: Pieces + ?Sized>(
     file: &F,
     geometry: Geometry,
     wanted: Wanted,
+    known: &mut Option<Header>,
 ) -> io::Result<Reached> {
-    let mut header = [0; INDEX_HEADER_BYTES];
-    file.read(&mut header, 0)?;
-    let first = i64_at(&header, INDEX_HEADER_BEGIN_TIMESTAMP);
-    let last = i64_at(&header, INDEX_HEADER_END_TIMESTAMP);
-    // As `IndexHeader#load` has it.
-    let index_count = i32_at(&header, INDEX_HEADER_INDEX_COUNT).max(1);
     let (begin, end) = (wanted.begin, wanted.end);
-    let is_time_matched = (begin < first && end > last)
-        || (first..=last).contains(&begin)
-        || (first..=last).contains(&end);
-    let mut reached = Reached { begin_timestamp: first, index_count, index_no: 0 };
-    if is_time_matched && index_count > 1 && geometry.slots > 0 {
+    let tells = |header: &Header| header.index_count > 1 && header.is_time_matched(begin, end);
+    let (header, is_read) = match known.filter(tells) {
+        Some(header) => (header, false),
+        None => (*known.insert(Header::read(file)?), true),
+    };
+    let mut reached =
+        Reached { begin_timestamp: header.first, index_count: header.index_count, index_no: 0 };
+    if tells(&header) && geometry.slots > 0 {
         let mut slot = [0; INDEX_SLOT_BYTES];
         let number = u64::from(wanted.key_hash.max(0) as u32 % geometry.slots);
-        let header = INDEX_HEADER_BYTES as u64;
-        file.read(&mut slot, header + number * INDEX_SLOT_BYTES as u64)?;
+        let position = INDEX_HEADER_BYTES as u64 + number * INDEX_SLOT_BYTES as u64;
+        file.read(&mut slot, position)?;
         let newest = i32_at(&slot, 0);
-        if wanted.is_growing || newest <= index_count {
+        if newest > header.index_count && !is_read {
+            *known = None;
+            return start(file, geometry, wanted, known);
+        }
+        if wanted.is_growing || newest <= header.index_count {
             reached.index_no = newest;
         }
     }
@@ -86,18 +116,19 @@ pub fn start<F: Pieces + ?Sized>(
 }
 
 /// Goes on with a search: the next hits, `most` of them at most, newest first, having looked at
-/// `steps` items at most. A chain ends at the first link that does not go back.
+/// `steps` items at most, of which those that are left remain. A chain ends at the first link that does not go back.
 pub fn select<F: Pieces + ?Sized>(
     file: &F,
     geometry: Geometry,
     wanted: Wanted,
     reached: &mut Reached,
-    (most, steps): (usize, usize),
+    (most, steps): (usize, &mut usize),
 ) -> io::Result<Vec<Hit>> {
     let slots = u64::from(geometry.slots) * INDEX_SLOT_BYTES as u64;
     let items = INDEX_HEADER_BYTES as u64 + slots;
     let mut hits = Vec::new();
-    for _ in 0..steps {
+    while *steps > 0 {
+        *steps -= 1;
         let number = reached.index_no;
         if number <= 0 || number >= geometry.items {
             reached.index_no = 0;
@@ -127,4 +158,45 @@ pub fn select<F: Pieces + ?Sized>(
         }
     }
     Ok(hits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Geometry, Header, Wanted, select, start};
+    use crate::layouts::{
+        INDEX_HEADER_BYTES, INDEX_HEADER_END_TIMESTAMP, INDEX_HEADER_INDEX_COUNT,
+    };
+
+    /// A file of one slot that has so many items, all of key hash 5.
+    fn file(items: i32) -> Vec<u8> {
+        let mut file = vec![0; INDEX_HEADER_BYTES];
+        file[INDEX_HEADER_END_TIMESTAMP..][..8].copy_from_slice(&9i64.to_be_bytes());
+        file[INDEX_HEADER_INDEX_COUNT..][..4].copy_from_slice(&(items + 1).to_be_bytes());
+        file.extend(items.to_be_bytes());
+        file.extend([0; 20]);
+        for number in 1..=items {
+            file.extend(5i32.to_be_bytes());
+            file.extend((i64::from(number) * 100).to_be_bytes());
+            file.extend(0i32.to_be_bytes());
+            file.extend((number - 1).to_be_bytes());
+        }
+        file
+    }
+
+    #[test]
+    fn a_header_that_knows_less_than_the_slot_is_read_again() {
+        let wanted = Wanted { key_hash: 5, begin: -1, end: i64::MAX, is_growing: false };
+        let geometry = Geometry { slots: 1, items: 9 };
+        for (before, now) in [(3, 3), (3, 4), (3, 7), (1, 2), (0, 0), (0, 2)] {
+            let mut known = Some(Header::read(&*file(before)).expect("a header"));
+            let file = file(now);
+            let mut reached = start(&*file, geometry, wanted, &mut known).expect("a file");
+            let steps = &mut 9;
+            let hits = select(&*file, geometry, wanted, &mut reached, (9, steps)).expect("items");
+            let offsets: Vec<i64> = hits.iter().map(|hit| hit.1).collect();
+            let newest: Vec<i64> = (1..=i64::from(now)).rev().map(|number| number * 100).collect();
+            assert_eq!(offsets, newest, "{before} items, then {now}");
+            assert_eq!(*steps, 9 - now as usize - 1);
+        }
+    }
 }

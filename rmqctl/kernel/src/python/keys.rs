@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::index::keychain::{self, Geometry, Hit, Pieces, Reached, Wanted};
+use crate::index::keychain::{self, Geometry, Header, Hit, Pieces, Reached, Wanted};
 use crate::python::guarded;
 use crate::python::records::{OfKey, Rows};
 use crate::record::keyhash::{hash_code, index_hash};
 
 /// Items that one call looks at, which hears no Ctrl-C.
-const STEPS: usize = 1 << 15;
+pub const STEPS: usize = 1 << 15;
 
 /// Items of a file that are a few.
 const FEW: usize = 64;
@@ -55,53 +55,68 @@ impl IndexReader {
     ) -> PyResult<((i64, i32, i32), Bound<'py, PyList>)> {
         let (key_hash, begin, end, is_growing) = wanted;
         let wanted = Wanted { key_hash, begin, end, is_growing };
-        let (reached, hits) = py.detach(|| guarded(|| Ok(self.search(wanted, reached, most)?)))?;
+        let search = || Ok(self.search(wanted, reached, &mut None, (most, &mut { STEPS }))?);
+        let (reached, hits) = py.detach(|| guarded(search))?;
         let told = (reached.begin_timestamp, reached.index_count, reached.index_no);
         Ok((told, PyList::new(py, hits)?))
     }
 }
 
 impl IndexReader {
+    /// The next hits, `most` of them at most, of so many steps at most, and how far that is; `known`
+    /// is of `keychain::start`.
     fn search(
         &self,
         wanted: Wanted,
         reached: Option<(i64, i32, i32)>,
-        most: usize,
+        known: &mut Option<Header>,
+        most: (usize, &mut usize),
     ) -> io::Result<(Reached, Vec<Hit>)> {
         let (file, geometry) = (&self.file, self.geometry);
         let mut reached = match reached {
             Some((begin_timestamp, index_count, index_no)) => {
                 Reached { begin_timestamp, index_count, index_no }
             }
-            None => keychain::start(file, geometry, wanted)?,
+            None => keychain::start(file, geometry, wanted, known)?,
         };
-        let hits = keychain::select(file, geometry, wanted, &mut reached, (most, STEPS))?;
+        let hits = keychain::select(file, geometry, wanted, &mut reached, most)?;
         Ok((reached, hits))
     }
 }
 
-/// Physical offsets of a key's items in some files, newest first, that were stored from `begin`
-/// (ms) on; None where a file has more than a few, or takes long.
-fn few_offsets(
-    readers: &[&IndexReader],
-    (topic, key): (&str, &str),
-    begin: i64,
-    is_growing: bool,
-) -> PyResult<Option<Vec<i64>>> {
-    let key_hash = index_key_hash(topic, key);
-    let wanted = Wanted { key_hash, begin, end: i64::MAX, is_growing };
-    let mut offsets = Vec::new();
-    for reader in readers {
-        let (reached, hits) = reader.search(wanted, None, FEW)?;
-        if reached.index_no != 0 {
-            return Ok(None);
-        }
-        offsets.extend(hits.iter().map(|hit| hit.1));
-        if reached.begin_timestamp < begin {
-            break;
-        }
+/// Index files, newest first, each with its header where that was read for another key.
+pub struct Readers<'a>(Vec<(&'a IndexReader, Option<Header>)>);
+
+impl<'a> Readers<'a> {
+    pub fn new(readers: &'a [PyRef<'_, IndexReader>]) -> Self {
+        Readers(readers.iter().map(|reader| (&**reader, None)).collect())
     }
-    Ok(Some(offsets))
+
+    /// Physical offsets of a key's items, newest first, that were stored from `begin` (ms) on; None
+    /// where a file has more than a few, or it takes more than so many `steps`, of which those that
+    /// are left remain.
+    pub fn few_offsets(
+        &mut self,
+        (topic, key): (&str, &str),
+        begin: i64,
+        is_growing: bool,
+        steps: &mut usize,
+    ) -> io::Result<Option<Vec<i64>>> {
+        let key_hash = index_key_hash(topic, key);
+        let wanted = Wanted { key_hash, begin, end: i64::MAX, is_growing };
+        let mut offsets = Vec::new();
+        for (reader, known) in &mut self.0 {
+            let (reached, hits) = reader.search(wanted, None, known, (FEW, steps))?;
+            if reached.index_no != 0 {
+                return Ok(None);
+            }
+            offsets.extend(hits.iter().map(|hit| hit.1));
+            if reached.begin_timestamp < begin {
+                break;
+            }
+        }
+        Ok(Some(offsets))
+    }
 }
 
 /// The newest `most` messages of a key that were stored from `begin` (ms) on as `rows`, in log
@@ -122,9 +137,9 @@ pub fn rows_of_key<'py>(
     is_growing: bool,
     most: i64,
 ) -> PyResult<Option<(Bound<'py, PyList>, usize)>> {
-    let readers: Vec<&IndexReader> = readers.iter().map(|reader| &**reader).collect();
-    let offsets =
-        py.detach(|| guarded(|| few_offsets(&readers, (topic, key), begin, is_growing)))?;
+    let mut readers = Readers::new(&readers);
+    let few = || Ok(readers.few_offsets((topic, key), begin, is_growing, &mut { STEPS })?);
+    let offsets = py.detach(|| guarded(few))?;
     let Some(offsets) = offsets else { return Ok(None) };
     let (mut found, mut collisions) = (Vec::new(), 0);
     for offset in offsets {

@@ -17,12 +17,12 @@ const ROOM: usize = 1 << 18;
 /// A cell: its name, and what it always has, where it is no column of the record.
 type NamedCell = (String, Option<Vec<u8>>);
 /// Lines, how many, and of how many the body is not what was stored.
-type Made = (Memory, usize, usize);
+pub type Made = (Memory, usize, usize);
 
 /// Lines of records, of one form.
 #[pyclass(name = "Lines")]
 pub struct PyLines {
-    lines: Lines,
+    pub lines: Lines,
     choice: Choice,
 }
 
@@ -182,7 +182,7 @@ impl PyLines {
 }
 
 /// Lines for Python. Few of them have memory of their own: who keeps them shall not keep room for many.
-fn lent(out: Vec<u8>) -> Memory {
+pub fn lent(out: Vec<u8>) -> Memory {
     if out.len() > out.capacity() / 4 {
         return Memory::Bytes(out);
     }

@@ -7,6 +7,7 @@ mod append;
 mod arrow;
 mod derived;
 mod items;
+mod keylines;
 mod keys;
 mod lines;
 mod memory;
@@ -34,6 +35,7 @@ use crate::python::append::{Appender, file_of, store_units, stores_behind};
 use crate::python::arrow::arrow_columns;
 use crate::python::derived::{PySlots, units_by_queue};
 use crate::python::items::{ItemRun, store_items};
+use crate::python::keylines::lines_of_keys;
 use crate::python::keys::{IndexReader, index_key_hash, rows_of_key};
 use crate::python::lines::{PyLines, unit_lines};
 use crate::python::plain::{Runs, join_runs};
@@ -54,7 +56,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 17;
+const INTERFACE: u32 = 18;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -321,6 +323,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Rows>()?;
     module.add_function(wrap_pyfunction!(index_key_hash, module)?)?;
     module.add_function(wrap_pyfunction!(rows_of_key, module)?)?;
+    module.add_function(wrap_pyfunction!(lines_of_keys, module)?)?;
     module.add_function(wrap_pyfunction!(record_at, module)?)?;
     module.add_function(wrap_pyfunction!(pull_records, module)?)?;
     module.add_function(wrap_pyfunction!(pull_stored, module)?)?;

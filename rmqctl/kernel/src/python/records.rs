@@ -71,7 +71,7 @@ pub fn pull_records<'py>(
     Ok(Some((records, next)))
 }
 
-fn found_at(data: &[u8], position: usize, readable: usize, from: i64) -> Option<Record> {
+pub fn found_at(data: &[u8], position: usize, readable: usize, from: i64) -> Option<Record> {
     let data = &data[..readable.min(data.len())];
     match entry::read(data, position, data.len(), from) {
         Found::Record(record) => Some(record),
@@ -225,7 +225,7 @@ impl Rows {
             return Ok(None);
         };
         let Some(parts) = parts_of(data, position, &record) else { return Ok(None) };
-        if parts.topic != topic.as_bytes() || !has_key(&parts, key) {
+        if parts.topic != topic.as_bytes() || !has_key(&parts.pairs, parts.properties, key) {
             return Ok(Some(OfKey::Other));
         }
         Ok(self.row(py, &parts)?.map(OfKey::Row))
@@ -268,10 +268,23 @@ fn parts_of<'a>(data: &'a [u8], position: usize, record: &'a Record) -> Option<P
     Some(Parts { record, bytes, topic, properties, pairs, tags_code })
 }
 
-/// Whether a message is indexed under a key (`message_keys` of `rmqctl/engine/dispatch/rules.py`).
-fn has_key(parts: &Parts<'_>, key: &str) -> bool {
+/// Whether a record has this topic, and is indexed under a key (`message_keys` of
+/// `rmqctl/engine/dispatch/rules.py`). None where its properties are not plain.
+pub fn is_of_key(data: &[u8], record: &Record, topic: &str, key: &str) -> Option<bool> {
+    let start = record.properties_position;
+    let properties = &data[start..start + record.properties_length];
+    let mut pairs = Pairs::default();
+    if !pairs.read(properties) {
+        return None;
+    }
+    let properties = std::str::from_utf8(properties).ok()?;
+    let own = &data[record.topic_position..record.topic_position + record.topic_length];
+    Some(own == topic.as_bytes() && has_key(&pairs, properties, key))
+}
+
+fn has_key(pairs: &Pairs, properties: &str, key: &str) -> bool {
     let value = |wanted: &[u8]| {
-        let mut pairs = parts.pairs.of_text(parts.properties);
+        let mut pairs = pairs.of_text(properties);
         pairs.find(|(name, _)| name.as_bytes() == wanted).map(|(_, value)| value)
     };
     let separator = char::from(KEY_SEPARATOR);

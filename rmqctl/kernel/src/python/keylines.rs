@@ -1,0 +1,192 @@
+//! What Python sees of many lookups by key in one call: lines of the messages.
+
+use std::io;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+
+use crate::bytes::fetch;
+use crate::bytes::memory::take;
+use crate::python::keys::{IndexReader, Readers, STEPS};
+use crate::python::lines::{Made, PyLines, lent};
+use crate::python::records::{found_at, is_of_key};
+use crate::python::{bytes_of, guarded};
+use crate::record::entry::Record;
+
+/// Bytes of a record that are fetched before it is looked at: most end before.
+const FETCHED: usize = 512;
+/// Bytes of lines of a key that there is room for at first.
+const LINE_ROOM: usize = 1 << 10;
+
+/// A file of the log, and the part of it that may be looked at: no hole is in it.
+struct LogFile {
+    file_from_offset: i64,
+    size: usize,
+    low: usize,
+    high: usize,
+    buffer: PyBuffer<u8>,
+}
+
+impl LogFile {
+    fn of(mapped: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = mapped.py();
+        let (low, high): (usize, usize) = mapped.getattr(intern!(py, "whole"))?.extract()?;
+        let size: usize = mapped.getattr(intern!(py, "size"))?.extract()?;
+        Ok(LogFile {
+            file_from_offset: mapped.getattr(intern!(py, "file_from_offset"))?.extract()?,
+            size,
+            low,
+            high: high.min(size),
+            buffer: PyBuffer::get(&mapped.getattr(intern!(py, "buffer"))?)?,
+        })
+    }
+
+    fn position(&self, offset: i64) -> Option<usize> {
+        let position = usize::try_from(offset.checked_sub(self.file_from_offset)?).ok()?;
+        (position < self.size).then_some(position)
+    }
+
+    /// None where none is that is all there, or it was stored before 1970, or may lie in a hole.
+    fn record(&self, position: usize) -> Option<Record> {
+        let data = bytes_of(&self.buffer);
+        let found = || found_at(data, position, self.high, self.file_from_offset);
+        let found = (position >= self.low).then(found).flatten();
+        found.filter(|record| record.store_timestamp >= 0)
+    }
+}
+
+/// Where a record lies: the number of its file, and its position there.
+type Place = (usize, usize);
+
+/// What was asked for.
+struct Asked<'a> {
+    topic: &'a str,
+    keys: &'a [PyBackedStr],
+    /// The first store time (ms).
+    begin: i64,
+    is_growing: bool,
+}
+
+impl Asked<'_> {
+    /// Physical offsets of the items of each key, newest first, of as many keys as have few.
+    fn offsets(&self, readers: &mut Readers<'_>) -> io::Result<Vec<Vec<i64>>> {
+        let (mut offsets, mut steps) = (Vec::new(), STEPS);
+        for key in self.keys {
+            let named = (self.topic, &**key);
+            let found = readers.few_offsets(named, self.begin, self.is_growing, &mut steps)?;
+            let Some(found) = found else { break };
+            offsets.push(found);
+        }
+        Ok(offsets)
+    }
+}
+
+/// The places of the records of each key, of as many keys as have a file for all of theirs.
+fn places_of(
+    find: &Bound<'_, PyAny>,
+    offsets: Vec<Vec<i64>>,
+) -> PyResult<(Vec<LogFile>, Vec<Vec<Place>>)> {
+    let (mut files, mut places): (Vec<LogFile>, _) = (Vec::new(), Vec::new());
+    for offsets in offsets {
+        let mut of_key = Vec::with_capacity(offsets.len());
+        for offset in offsets {
+            let mut found = files.iter().enumerate().rev();
+            let known = found.find_map(|(number, file)| Some((number, file.position(offset)?)));
+            if let Some((number, position)) = known {
+                fetch::range(bytes_of(&files[number].buffer), position, position + FETCHED);
+                of_key.push((number, position));
+                continue;
+            }
+            let mapped = find.call1((offset,))?;
+            if mapped.is_none() {
+                return Ok((files, places));
+            }
+            let file = LogFile::of(&mapped)?;
+            let Some(position) = file.position(offset) else { return Ok((files, places)) };
+            of_key.push((files.len(), position));
+            files.push(file);
+        }
+        places.push(of_key);
+    }
+    Ok((files, places))
+}
+
+/// Adds the lines of the newest `most` messages of a key, in log order. Answers how many, and how many
+/// records before the last of them are of others; None, and nothing is added, where one is not there
+/// or not plain.
+fn add_lines(
+    lines: &mut PyLines,
+    out: &mut Vec<u8>,
+    files: &[LogFile],
+    places: &[Place],
+    (topic, key): (&str, &str),
+    most: usize,
+) -> Option<(usize, usize)> {
+    let (mut found, mut collisions) = (Vec::new(), 0);
+    for &(number, position) in places {
+        let file = &files[number];
+        let record = file.record(position)?;
+        if is_of_key(bytes_of(&file.buffer), &record, topic, key)? {
+            found.push((file.file_from_offset, position, record, file));
+        } else {
+            collisions += 1;
+        }
+        if found.len() == most {
+            break;
+        }
+    }
+    found.sort_by_key(|&(from, position, ..)| (from, position));
+    let (before, mismatches) = (out.len(), lines.lines.mismatches);
+    for (_, position, record, file) in &found {
+        if !lines.lines.push(out, bytes_of(&file.buffer), *position, record) {
+            out.truncate(before);
+            lines.lines.mismatches = mismatches;
+            return None;
+        }
+    }
+    Some((found.len(), collisions))
+}
+
+/// Lines of the newest `most` messages of each of some keys, those of a key in log order, up to the
+/// first key that has no message: how many keys that are, how many items of their hashes have
+/// records of other topics or keys, and how many of the last key's, where that has no message. It
+/// ends before a key of which `rows_of_key` says None. The rest is as there, and it raises the same.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "an index's, a log's and a key's")]
+pub fn lines_of_keys(
+    py: Python<'_>,
+    mut lines: PyRefMut<'_, PyLines>,
+    readers: Vec<PyRef<'_, IndexReader>>,
+    find: &Bound<'_, PyAny>,
+    topic: &str,
+    keys: Vec<PyBackedStr>,
+    begin: i64,
+    is_growing: bool,
+    most: usize,
+) -> PyResult<(Made, usize, usize, Option<usize>)> {
+    let mut readers = Readers::new(&readers);
+    let asked = Asked { topic, keys: &keys, begin, is_growing };
+    let offsets = py.detach(|| guarded(|| Ok(asked.offsets(&mut readers)?)))?;
+    let (files, places) = places_of(find, offsets)?;
+    lines.lines.mismatches = 0;
+    let lines = &mut *lines;
+    let mut out = take(places.len() * LINE_ROOM);
+    let (mut count, mut collisions, mut done, mut absent) = (0, 0, 0, None);
+    guarded(|| {
+        for (key, places) in keys.iter().zip(&places) {
+            let added = add_lines(lines, &mut out, &files, places, (topic, &**key), most);
+            let Some((messages, others)) = added else { break };
+            done += 1;
+            count += messages;
+            collisions += others;
+            if messages == 0 {
+                absent = Some(others);
+                break;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(((lent(out), count, lines.lines.mismatches), done, collisions, absent))
+}
