@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.read.lines import Lines
@@ -27,6 +27,9 @@ from rmqctl.operations.look.keyed import query_keys
 from rmqctl.operations.look.pull import pull_lines
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from tests.benchmarks.bench import RMQCTL, large_store, write_messages
+
+if TYPE_CHECKING:
+    from rmqctl.rows.keyed import IndexKeysSummary
 
 QUEUES = 16
 TOPIC = "bench-0"
@@ -218,8 +221,8 @@ def pull_queue(store: MessageStore, count: int) -> None:
 
 def query_many(store: MessageStore, keys: list[str]) -> None:
     """The messages of all keys as lines, as the command does it that is given many."""
-    *_, summary = query_keys(store, TOPIC, keys, form="ndjson", body="utf8")
-    assert isinstance(summary, dict) and summary["messages"] >= len(keys)
+    *_, last = query_keys(store, TOPIC, keys, form="ndjson", body="utf8")
+    assert cast("IndexKeysSummary", last)["messages"] >= len(keys)
 
 
 def query_each(store: MessageStore, keys: list[str]) -> None:
