@@ -510,6 +510,11 @@ def a_changed_body(
     yield from rows("message", "0 --body-as utf8", code=1)
     yield from rows("message", "--unique-key u --body-as hex", code=1)
     yield from rows("index query", "--topic orders --key k --body-as hex", code=1)
+    keys = log.with_name("keys")
+    keys.write_text("k\nnobody\n")
+    many = f"{keys} --topic orders --body-as hex"
+    yield from rows("index query --keys-from", many, code=1)
+    keys.unlink()
     yield from rows("find", "k --body-as hex", code=1)
     yield from rows("walk commitlog", "--body-as hex", code=1)
     yield from rows("walk commitlog --follow", "--limit 1 --body-as hex", code=1)
@@ -582,7 +587,7 @@ def test_rows_have_exactly_the_declared_fields(
         assert seen[heading] == {field.name for field in declared[heading]}, heading
         if by:
             plain = {
-                re.sub(r" --(raw|follow|decompress|queues)$", "", name)
+                re.sub(r" --(raw|follow|decompress|queues|keys-from)$", "", name)
                 for name in printers[heading]
             }
             assert plain == by, heading

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "RMQCTL_KERNEL"
 #: How Python and the kernel talk; the kernel's own is in src/python/mod.rs.
-_INTERFACE = 18
+_INTERFACE = 19
 
 
 class Kernel(NamedTuple):

@@ -101,24 +101,29 @@ def query(
     absent_key. Lines that come one by one are answered one by one.
     """
     from rmqctl.operations.look import index
+    from rmqctl.operations.look.keyed import query_keys
     from rmqctl.operations.look.ranges import check_range
 
     check_range("--since", since, "--until", until)
     if (key is None) == (source is None):
         raise UsageError(reason="give one of --key and --keys-from.")
-    if source is not None:
-        if raw:
-            raise UsageError(reason="--raw shows the items of one key: give it with --key.")
-        from rmqctl.operations.look.keyed import query_keys
-
+    if raw and key is None:
+        raise UsageError(reason="--raw shows the items of one key: give it with --key.")
+    asked: Callable[..., Iterator[Row | Lines]]
+    if raw:
+        asked = partial(index.query_items, max_items=max_messages, since=since, until=until)
+    else:
+        query_one_or_many: Callable[..., Iterator[Row | Lines]]
+        query_one_or_many = query_keys if key is None else index.query
         asked = partial(
-            query_keys,
+            query_one_or_many,
             max_messages=max_messages,
             since=since,
             until=until,
             body=body,
             decompress_limit=decompress_limit,
         )
+    if source is not None:
         return _query_keys(settings, source, topic, asked)
     assert key is not None
     with (
@@ -126,23 +131,7 @@ def query(
         settings.writer("index_item" if raw else "message") as writer,
     ):
         settings.note_index(store)
-        rows: Iterator[Row]
-        if raw:
-            rows = index.query_items(
-                store, topic, key, max_items=max_messages, since=since, until=until
-            )
-        else:
-            rows = index.query(
-                store,
-                topic,
-                key,
-                max_messages=max_messages,
-                since=since,
-                until=until,
-                body=body,
-                decompress_limit=decompress_limit,
-            )
-        summary = writer.rows(rows)
+        summary = writer.rows(asked(store, topic, key))
     found = summary["items"] if raw else summary["messages"]
     if not found and not summary["index_files"]:
         settings.note(_NO_INDEX.format(topic=topic))

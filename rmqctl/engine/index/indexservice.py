@@ -18,8 +18,8 @@ from rmqctl.engine.index.indexfile import IndexFile
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from rmqctl.engine.index.lookup import IndexReader, KeyLines, KeyRows, Lookup, RowMaker
-    from rmqctl.engine.read.lines import LineMaker
+    from rmqctl.engine.index.lookup import IndexReader, KeyRows, Lookup, RowMaker
+    from rmqctl.engine.read.lines import KeyLines, LineMaker
 
 #: Lookups after which the kernel is worth its loading.
 _MANY_QUERIES = 32

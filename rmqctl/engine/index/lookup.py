@@ -20,8 +20,6 @@ from rmqctl.errors import CannotRead
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from rmqctl.kernel._kernel import Memory
-
 #: Items that the kernel gives at once: few are wanted of most keys.
 _AT_ONCE = 64
 
@@ -48,10 +46,6 @@ class RowMaker(Protocol):
 
 #: Rows of a key, in log order, and how many items of its hash have records of other keys.
 KeyRows = tuple[list[Any], int]
-#: Lines, how many, and of how many the body is not what was stored; of how many keys they are, how
-#: many items of their hashes have records of other keys, and of the last key's, where it has no
-#: message.
-KeyLines = tuple[tuple["Memory", int, int], int, int, int | None]
 
 
 class Found(NamedTuple):

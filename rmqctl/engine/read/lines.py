@@ -66,6 +66,13 @@ class WantedLines(NamedTuple):
     until: int | None = None
 
 
+#: Lines, how many, and of how many the body is not what was stored.
+_Made = tuple["Memory", int, int]
+#: Lines; of how many keys they are, how many items of their hashes have records of other keys, and
+#: of the last key's, where it has no message.
+KeyLines = tuple[_Made, int, int, int | None]
+
+
 class LineMaker(Protocol):
     """The kernel's ``Lines``."""
 
@@ -92,7 +99,7 @@ class LineMaker(Protocol):
         tags: tuple[list[int], list[bytes]] | None,
         most: int,
         room: int,
-    ) -> tuple[tuple[Memory, int, int], int]: ...
+    ) -> tuple[_Made, int, tuple[_Made, int] | None]: ...
 
     def at(
         self, buffer: object, places: object, readable: int, file_from_offset: int
@@ -171,6 +178,8 @@ class LinesOfPulls:
         self._columns = tuple(name for name, _ in wanted.cells)
         self._store, self._limits = store, limits
         self._units = _PULL_UNITS
+        #: Lines that were made meanwhile, and the queue offset at which they begin.
+        self._following: tuple[int, Lines] | None = None
         self._tags: tuple[list[int], list[bytes]] | None = None
         if message_filter.codes is not None:
             tags = [encode_utf8(tag) for tag in message_filter.tags]
@@ -180,6 +189,11 @@ class LinesOfPulls:
         """Lines of ``most`` messages at most, from a queue offset on; a pull goes on at their
         ``end_offset``. None where the next answer is not of these."""
         limits, log_end = self._limits, self._store.max_offset
+        if (known := self._following) is not None:
+            self._following = None
+            # After its last answer another one follows.
+            if known[0] == offset and known[1].messages < most:
+                return known[1]
         if most < limits.max_msg_nums or not queue.min_offset <= offset < queue.max_offset:
             return None
         units = queue.stored(offset, max(self._units, limits.units))
@@ -192,7 +206,7 @@ class LinesOfPulls:
         position = place - mapped.file_from_offset
         if not is_whole(mapped, position, position + 1):
             return None
-        (data, count, mismatches), following = self._maker.pull(
+        made, following, more = self._maker.pull(
             units,
             offset,
             (queue.end_of_file(offset), queue.max_offset),
@@ -204,9 +218,16 @@ class LinesOfPulls:
             most,
             _PULL_ROOM,
         )
-        self._units = min(max(2 * (following - offset), _PULL_UNITS), _UNITS_AT_ONCE)
+        end = following if more is None else more[1]
+        self._units = min(max(2 * (end - offset), _PULL_UNITS), _UNITS_AT_ONCE)
         if following <= offset:
             return None
+        if more is not None and end > following:
+            self._following = following, self._lines(*more)
+        return self._lines(made, following)
+
+    def _lines(self, made: _Made, following: int) -> Lines:
+        data, count, mismatches = made
         return Lines(memoryview(data), count, mismatches, following, self._columns)
 
 

@@ -12,6 +12,7 @@ Other rooms use:
 - :mod:`~rmqctl.operations.look.halves`
 - :mod:`~rmqctl.operations.look.index`
 - :mod:`~rmqctl.operations.look.info`
+- :mod:`~rmqctl.operations.look.keyed`
 - :mod:`~rmqctl.operations.look.message`
 - :mod:`~rmqctl.operations.look.names`
 - :mod:`~rmqctl.operations.look.offset`

@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.read.lines import Lines, line_maker
+from rmqctl.engine.read.lines import KeyLines, Lines, line_maker
 from rmqctl.operations.look.index import DEFAULT_MAX, query
 from rmqctl.operations.look.lines import wanted_lines
 from rmqctl.operations.look.rows import bodies_counted
 
 if TYPE_CHECKING:
-    from rmqctl.engine.index.lookup import KeyLines
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.rows.keyed import AbsentKeyRow, IndexKeysSummary
     from rmqctl.rows.structures import MessageRow
@@ -24,7 +23,7 @@ _KEYS_AT_ONCE = 256
 _EVER = -999
 
 #: Makes lines of the first of some keys; None where it does not.
-LinesOfKeys = Callable[[Sequence[str]], "KeyLines | None"]
+LinesOfKeys = Callable[[Sequence[str]], KeyLines | None]
 
 
 @bodies_counted

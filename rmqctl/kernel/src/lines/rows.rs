@@ -125,7 +125,7 @@ impl Choice {
 }
 
 /// A cell's place in a line.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Place {
     /// What stands before the cell.
     head: Short,
@@ -139,14 +139,14 @@ struct Place {
 }
 
 /// What was made of the last host or topic: most follow one that is the same.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Last {
     bytes: Vec<u8>,
     text: Short,
 }
 
 /// Makes lines of records.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Lines {
     cells: Vec<Place>,
     /// Room for the properties of a record.

@@ -1,12 +1,17 @@
 //! What Python sees of lines: one class, that makes them of a log's records.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::bytes::memory::{give, take};
+use crate::layouts::QUEUE_UNIT_BYTES;
 use crate::lines::pull::{Limits, Part, Pulled, Tags, Units, pull};
 use crate::lines::rows::{self, COLUMNS, Cell, Choice, Form, Lines, Spelling};
+use crate::put::behind::has_processors;
+use crate::python::ahead::{Ahead, Job, Pending};
 use crate::python::memory::Memory;
 use crate::python::{bytes_of, guarded};
 use crate::record::entry::{self, Found};
@@ -14,16 +19,25 @@ use crate::record::entry::{self, Found};
 /// Bytes of lines that there is room for at first where nobody says how many.
 const ROOM: usize = 1 << 18;
 
+/// Lines that are worth another thread's while, which takes as long as a hundred to wake.
+const LEAST_HALF: usize = 256;
+
 /// A cell: its name, and what it always has, where it is no column of the record.
 type NamedCell = (String, Option<Vec<u8>>);
 /// Lines, how many, and of how many the body is not what was stored.
 pub type Made = (Memory, usize, usize);
+/// Lines of pulls, and the queue offset of the next answer.
+type Pulls = (Made, i64);
 
 /// Lines of records, of one form.
 #[pyclass(name = "Lines")]
 pub struct PyLines {
     pub lines: Lines,
     choice: Choice,
+    /// Bytes of a line of the last pull; 0: there was none.
+    line_bytes: usize,
+    /// What makes lines of pulls beside this thread; None before it is worth it.
+    ahead: Option<Ahead>,
 }
 
 #[pymethods]
@@ -60,7 +74,8 @@ impl PyLines {
             _ => return Err(PyValueError::new_err(format!("no spelling {body:?}"))),
         };
         let lines = Lines::new(cells, form, spelling, decompresses, checks);
-        Ok(PyLines { lines, choice: Choice { topic, queue_id, since, until } })
+        let choice = Choice { topic, queue_id, since, until };
+        Ok(PyLines { lines, choice, line_bytes: 0, ahead: None })
     }
 
     /// Lines of the records that follow each other from `position` on and begin before `limit`,
@@ -113,7 +128,9 @@ impl PyLines {
     /// begin at the queue offset `first`; `queue` are the ends of its file and of the queue,
     /// `places` the part of the log's file in `buffer` that may be looked at, `limits` what
     /// `Limits` of `lines/pull.rs` has, in its order, `tags` the codes and texts that are wanted.
-    /// Answers also the queue offset of the next answer.
+    /// Answers also the queue offset of the next answer, and, where many are wanted and a second
+    /// thread has made them meanwhile, the lines of the answers from there on, with the queue offset
+    /// behind those.
     #[pyo3(signature = (units, first, queue, buffer, places, file_from_offset, limits, tags, most,
                         room))]
     #[expect(clippy::too_many_arguments, reason = "a queue's, a log's and a pull's")]
@@ -130,20 +147,44 @@ impl PyLines {
         tags: Option<(Vec<i64>, Vec<Vec<u8>>)>,
         most: usize,
         room: usize,
-    ) -> PyResult<(Made, i64)> {
+    ) -> PyResult<(Made, i64, Option<Pulls>)> {
         let (stored, data) = (bytes_of(&units), bytes_of(&buffer));
         let (messages, units, in_memory, memory, disk, log_end) = limits;
         let limits = Limits { messages, units, in_memory, memory, disk, log_end };
         let units = Units { stored, first, file_end: queue.0, queue_end: queue.1 };
         let part = Part { data, places: places.0..places.1, file_from_offset };
         let tags = tags.map(|(codes, texts)| Tags { codes, texts: Some(texts) });
+        // Which messages an answer ends with is known before only where all are wanted.
+        let own = if tags.is_none() { self.half(limits, stored, most, room) } else { None };
+        let (mut asked, mut wanted) = (None, (most, room));
+        if let Some(half) = own {
+            let job = second_half(units, &part, limits, half, (most, room), &buffer, py)?;
+            asked = self.ahead.as_ref().and_then(|ahead| ahead.ask(job));
+            if asked.is_some() {
+                // One more than there are, for a pull is to go on behind them.
+                wanted = (half + 1, 2 * room);
+            }
+        }
         let lines = &mut self.lines;
         lines.mismatches = 0;
-        let out = take(room + room / 8);
-        let work =
-            || guarded(|| Ok(pull(lines, out, units, &part, limits, tags.as_ref(), (most, room))));
-        let Pulled { out, count, next } = py.detach(work)?;
-        Ok(((lent(out), count, self.lines.mismatches), next))
+        let out = take(wanted.1 + wanted.1 / 8);
+        let work = || {
+            guarded(|| {
+                let pulled = catch_unwind(AssertUnwindSafe(|| {
+                    pull(lines, out, units, &part, limits, tags.as_ref(), wanted)
+                }));
+                // The other thread lets go of what it looks at before anybody hears of a panic.
+                let other = asked.and_then(Pending::wait);
+                Ok((pulled.unwrap_or_else(|cause| resume_unwind(cause)), other))
+            })
+        };
+        let (Pulled { out, count, next }, other) = py.detach(work)?;
+        self.line_bytes = out.len().checked_div(count).unwrap_or(self.line_bytes);
+        let follows = |half| next == first.saturating_add_unsigned(half as u64);
+        let other = other.filter(|_| own.is_some_and(follows)).map(|(pulled, mismatches, _)| {
+            ((lent(pulled.out), pulled.count, mismatches), pulled.next)
+        });
+        Ok(((lent(out), count, self.lines.mismatches), next, other))
     }
 
     /// Lines of the records at places of a file (this machine's 64-bit numbers), in their order, up
@@ -179,6 +220,51 @@ impl PyLines {
         let (out, count) = py.detach(work)?;
         Ok((lent(out), count, self.lines.mismatches))
     }
+}
+
+impl PyLines {
+    /// How many messages a pull makes the lines of itself, where it has as many made by another
+    /// thread; None where it does not.
+    fn half(&mut self, limits: Limits, stored: &[u8], most: usize, room: usize) -> Option<usize> {
+        let units = (stored.len() / QUEUE_UNIT_BYTES).min(most);
+        let lines = (room / self.line_bytes.max(1)).min(units.saturating_sub(1) / 2);
+        let half = lines.checked_div(limits.messages)? * limits.messages;
+        if self.line_bytes == 0 || half < LEAST_HALF || !has_processors() {
+            return None;
+        }
+        if self.ahead.is_none() {
+            self.ahead = Ahead::begin(self.lines.clone());
+        }
+        Some(half)
+    }
+}
+
+/// What another thread is to do: the answers behind the first `half` messages, as many.
+fn second_half(
+    units: Units<'_>,
+    part: &Part<'_>,
+    limits: Limits,
+    half: usize,
+    (most, room): (usize, usize),
+    buffer: &PyBuffer<u8>,
+    py: Python<'_>,
+) -> PyResult<Job> {
+    let object = buffer.obj(py).ok_or_else(|| PyValueError::new_err("no buffer of an object"))?;
+    let from = half * QUEUE_UNIT_BYTES;
+    // With the unit behind them: an answer ends before it.
+    let to = (from + from + QUEUE_UNIT_BYTES).min(units.stored.len());
+    Ok(Job {
+        units: units.stored[from..to].to_vec(),
+        first: units.first.saturating_add_unsigned(half as u64),
+        file_end: units.file_end,
+        queue_end: units.queue_end,
+        buffer: PyBuffer::get(object)?,
+        places: part.places.clone(),
+        file_from_offset: part.file_from_offset,
+        limits,
+        most: (most - half).min(half + 1),
+        room: 2 * room,
+    })
 }
 
 /// Lines for Python. Few of them have memory of their own: who keeps them shall not keep room for many.

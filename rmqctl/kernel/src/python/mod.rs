@@ -3,6 +3,7 @@
 //! The interpreter's lock is given back while records are read. One call looks at one window, so
 //! that Ctrl-C is heard between two of them.
 
+mod ahead;
 mod append;
 mod arrow;
 mod derived;
@@ -56,7 +57,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 18;
+const INTERFACE: u32 = 19;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());

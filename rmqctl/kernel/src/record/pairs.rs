@@ -37,7 +37,7 @@ pub fn pairs_of(properties: &[u8]) -> Option<Slices<'_>> {
 type Places = [usize; 4];
 
 /// The properties of one record after the other, by their places.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Pairs {
     places: Vec<Places>,
     /// Whether all bytes but the separators are printed as they are: then they are ASCII.

@@ -1,0 +1,118 @@
+//! A second thread that makes the lines of a pull which come next, while the first makes those before
+//! them. It waits from one call to the next: to begin a thread takes as long as a hundred lines.
+
+use std::hint::spin_loop;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process;
+use std::sync::mpsc::{
+    Receiver, RecvError, Sender, SyncSender, TryRecvError, channel, sync_channel,
+};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pyo3::buffer::PyBuffer;
+
+use crate::bytes::memory::take;
+use crate::lines::pull::{Limits, Part, Pulled, Units, pull};
+use crate::lines::rows::Lines;
+use crate::python::bytes_of;
+
+/// How long a thread looks for the next thing itself, before it has the system wake it: that takes as
+/// long on a virtual machine.
+const SPIN: Duration = Duration::from_micros(50);
+const SPINS: usize = 64;
+
+/// What a pull asks of the second thread: as `Lines.pull` does.
+pub struct Job {
+    pub units: Vec<u8>,
+    pub first: i64,
+    pub file_end: i64,
+    pub queue_end: i64,
+    /// Held by this thread as long as it looks there.
+    pub buffer: PyBuffer<u8>,
+    pub places: Range<usize>,
+    pub file_from_offset: i64,
+    pub limits: Limits,
+    pub most: usize,
+    pub room: usize,
+}
+
+/// What came of it, with the buffer, which only who has the interpreter's lock lets go of.
+struct Answer {
+    pulled: thread::Result<(Pulled, usize)>,
+    buffer: PyBuffer<u8>,
+}
+
+/// The second thread. It ends when this is let go of.
+pub struct Ahead {
+    jobs: Sender<(Job, SyncSender<Answer>)>,
+    /// The process that has the thread: one that is forked has none.
+    process: u32,
+}
+
+/// What the second thread is at.
+pub struct Pending(Receiver<Answer>);
+
+impl Ahead {
+    /// None where the system gives no thread.
+    pub fn begin(lines: Lines) -> Option<Self> {
+        let (jobs, asked) = channel::<(Job, SyncSender<Answer>)>();
+        let work = move || {
+            let mut lines = lines;
+            while let Ok((job, reply)) = soon(&asked) {
+                let pulled = catch_unwind(AssertUnwindSafe(|| lines_of(&mut lines, &job)));
+                // Who has asked waits.
+                let _ = reply.send(Answer { pulled, buffer: job.buffer });
+            }
+        };
+        thread::Builder::new().name("lines".to_owned()).spawn(work).ok()?;
+        Some(Ahead { jobs, process: process::id() })
+    }
+
+    /// None where there is no such thread: it is asked for the next time, maybe.
+    pub fn ask(&self, job: Job) -> Option<Pending> {
+        let (reply, answer) = sync_channel(1);
+        let has_thread = self.process == process::id();
+        (has_thread && self.jobs.send((job, reply)).is_ok()).then_some(Pending(answer))
+    }
+}
+
+impl Pending {
+    /// Waits for the lines, and of how many the body is not what was stored. A panic goes on here.
+    pub fn wait(self) -> Option<(Pulled, usize, PyBuffer<u8>)> {
+        let Answer { pulled, buffer } = soon(&self.0).ok()?;
+        match pulled {
+            Ok((pulled, mismatches)) => Some((pulled, mismatches, buffer)),
+            Err(cause) => resume_unwind(cause),
+        }
+    }
+}
+
+fn lines_of(lines: &mut Lines, job: &Job) -> (Pulled, usize) {
+    let units = Units {
+        stored: &job.units,
+        first: job.first,
+        file_end: job.file_end,
+        queue_end: job.queue_end,
+    };
+    let (data, file_from_offset) = (bytes_of(&job.buffer), job.file_from_offset);
+    let part = Part { data, places: job.places.clone(), file_from_offset };
+    lines.mismatches = 0;
+    let out = take(job.room);
+    let pulled = pull(lines, out, units, &part, job.limits, None, (job.most, job.room));
+    (pulled, lines.mismatches)
+}
+
+/// What is sent next.
+fn soon<T>(receiver: &Receiver<T>) -> Result<T, RecvError> {
+    let since = Instant::now();
+    while since.elapsed() < SPIN {
+        match receiver.try_recv() {
+            Ok(sent) => return Ok(sent),
+            Err(TryRecvError::Disconnected) => return Err(RecvError),
+            Err(TryRecvError::Empty) => (0..SPINS).for_each(|_| spin_loop()),
+        }
+    }
+    receiver.recv()
+}
