@@ -8,6 +8,7 @@ use std::process;
 use std::sync::mpsc::{
     Receiver, RecvError, Sender, SyncSender, TryRecvError, channel, sync_channel,
 };
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,23 +45,40 @@ struct Answer {
     buffer: PyBuffer<u8>,
 }
 
+/// A job that nobody has begun; who begins it takes it.
+type Slot = Arc<Mutex<Option<Job>>>;
+
 /// The second thread. It ends when this is let go of.
 pub struct Ahead {
-    jobs: Sender<(Job, SyncSender<Answer>)>,
+    jobs: Sender<(Slot, SyncSender<Answer>)>,
     /// The process that has the thread: one that is forked has none.
     process: u32,
 }
 
-/// What the second thread is at.
-pub struct Pending(Receiver<Answer>);
+/// What the second thread is at, or will be.
+pub struct Pending {
+    slot: Slot,
+    answer: Receiver<Answer>,
+}
+
+/// What became of a job; what it held is let go of with the interpreter's lock.
+pub enum Outcome {
+    /// Lines, of how many the body is not what was stored, and the buffer.
+    Made(Pulled, usize, PyBuffer<u8>),
+    /// Nobody has begun it: others want the processors.
+    NotBegun(Job),
+    /// The thread is gone.
+    Gone,
+}
 
 impl Ahead {
     /// None where the system gives no thread.
     pub fn begin(lines: Lines) -> Option<Self> {
-        let (jobs, asked) = channel::<(Job, SyncSender<Answer>)>();
+        let (jobs, asked) = channel::<(Slot, SyncSender<Answer>)>();
         let work = move || {
             let mut lines = lines;
-            while let Ok((job, reply)) = soon(&asked) {
+            while let Ok((slot, reply)) = soon(&asked) {
+                let Some(job) = taken(&slot) else { continue };
                 let pulled = catch_unwind(AssertUnwindSafe(|| lines_of(&mut lines, &job)));
                 // Who has asked waits.
                 let _ = reply.send(Answer { pulled, buffer: job.buffer });
@@ -70,23 +88,34 @@ impl Ahead {
         Some(Ahead { jobs, process: process::id() })
     }
 
-    /// None where there is no such thread: it is asked for the next time, maybe.
+    /// None where there is no such thread.
     pub fn ask(&self, job: Job) -> Option<Pending> {
+        let slot = Arc::new(Mutex::new(Some(job)));
         let (reply, answer) = sync_channel(1);
         let has_thread = self.process == process::id();
-        (has_thread && self.jobs.send((job, reply)).is_ok()).then_some(Pending(answer))
+        let is_sent = has_thread && self.jobs.send((Arc::clone(&slot), reply)).is_ok();
+        is_sent.then_some(Pending { slot, answer })
     }
 }
 
 impl Pending {
-    /// Waits for the lines, and of how many the body is not what was stored. A panic goes on here.
-    pub fn wait(self) -> Option<(Pulled, usize, PyBuffer<u8>)> {
-        let Answer { pulled, buffer } = soon(&self.0).ok()?;
-        match pulled {
-            Ok((pulled, mismatches)) => Some((pulled, mismatches, buffer)),
-            Err(cause) => resume_unwind(cause),
+    /// Takes the job back if it was not begun, else waits for it. A panic goes on here.
+    pub fn end(self) -> Outcome {
+        if let Some(job) = taken(&self.slot) {
+            return Outcome::NotBegun(job);
+        }
+        match soon(&self.answer) {
+            Ok(Answer { pulled: Ok((pulled, mismatches)), buffer }) => {
+                Outcome::Made(pulled, mismatches, buffer)
+            }
+            Ok(Answer { pulled: Err(cause), .. }) => resume_unwind(cause),
+            Err(RecvError) => Outcome::Gone,
         }
     }
+}
+
+fn taken(slot: &Slot) -> Option<Job> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 fn lines_of(lines: &mut Lines, job: &Job) -> (Pulled, usize) {

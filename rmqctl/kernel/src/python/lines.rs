@@ -11,7 +11,7 @@ use crate::layouts::QUEUE_UNIT_BYTES;
 use crate::lines::pull::{Limits, Part, Pulled, Tags, Units, pull};
 use crate::lines::rows::{self, COLUMNS, Cell, Choice, Form, Lines, Spelling};
 use crate::put::behind::has_processors;
-use crate::python::ahead::{Ahead, Job, Pending};
+use crate::python::ahead::{Ahead, Job, Outcome, Pending};
 use crate::python::memory::Memory;
 use crate::python::{bytes_of, guarded};
 use crate::record::entry::{self, Found};
@@ -21,6 +21,8 @@ const ROOM: usize = 1 << 18;
 
 /// Lines that are worth another thread's while, which takes as long as a hundred to wake.
 const LEAST_HALF: usize = 256;
+/// Pulls that are made without it after one that it had not begun in time: others want the processors.
+const ALONE: usize = 64;
 
 /// A cell: its name, and what it always has, where it is no column of the record.
 type NamedCell = (String, Option<Vec<u8>>);
@@ -38,6 +40,8 @@ pub struct PyLines {
     line_bytes: usize,
     /// What makes lines of pulls beside this thread; None before it is worth it.
     ahead: Option<Ahead>,
+    /// Pulls that are left before the other thread is asked again.
+    alone: usize,
 }
 
 #[pymethods]
@@ -75,7 +79,7 @@ impl PyLines {
         };
         let lines = Lines::new(cells, form, spelling, decompresses, checks);
         let choice = Choice { topic, queue_id, since, until };
-        Ok(PyLines { lines, choice, line_bytes: 0, ahead: None })
+        Ok(PyLines { lines, choice, line_bytes: 0, ahead: None, alone: 0 })
     }
 
     /// Lines of the records that follow each other from `position` on and begin before `limit`,
@@ -174,16 +178,26 @@ impl PyLines {
                     pull(lines, out, units, &part, limits, tags.as_ref(), wanted)
                 }));
                 // The other thread lets go of what it looks at before anybody hears of a panic.
-                let other = asked.and_then(Pending::wait);
+                let other = asked.map(Pending::end);
                 Ok((pulled.unwrap_or_else(|cause| resume_unwind(cause)), other))
             })
         };
         let (Pulled { out, count, next }, other) = py.detach(work)?;
         self.line_bytes = out.len().checked_div(count).unwrap_or(self.line_bytes);
         let follows = |half| next == first.saturating_add_unsigned(half as u64);
-        let other = other.filter(|_| own.is_some_and(follows)).map(|(pulled, mismatches, _)| {
-            ((lent(pulled.out), pulled.count, mismatches), pulled.next)
-        });
+        let other = match other {
+            Some(Outcome::Made(made, mismatches, buffer)) => {
+                drop(buffer);
+                let lines = || ((lent(made.out), made.count, mismatches), made.next);
+                own.is_some_and(follows).then(lines)
+            }
+            Some(Outcome::NotBegun(job)) => {
+                drop(job);
+                self.alone = ALONE;
+                None
+            }
+            Some(Outcome::Gone) | None => None,
+        };
         Ok(((lent(out), count, self.lines.mismatches), next, other))
     }
 
@@ -229,6 +243,10 @@ impl PyLines {
         let units = (stored.len() / QUEUE_UNIT_BYTES).min(most);
         let lines = (room / self.line_bytes.max(1)).min(units.saturating_sub(1) / 2);
         let half = lines.checked_div(limits.messages)? * limits.messages;
+        if self.alone > 0 {
+            self.alone -= 1;
+            return None;
+        }
         if self.line_bytes == 0 || half < LEAST_HALF || !has_processors() {
             return None;
         }
