@@ -134,20 +134,22 @@ impl Reader {
     }
 
     fn read_plain<'py>(&mut self, message: &Bound<'py, PyTuple>) -> Option<Fields<'py>> {
-        let get = |at: usize| message.get_item(at).ok();
+        // Only what is kept is counted.
+        let get = |at: usize| message.get_borrowed_item(at).ok();
+        let own = |at: usize| get(at).map(|item| item.to_owned());
         Some(Fields {
-            topic: get(0)?.cast_into_exact().ok()?,
-            queue_id: self.int(&get(1)?)?,
-            body: get(2)?.cast_into_exact().ok()?,
-            properties: Properties::Stored(get(3)?.cast_into_exact().ok()?),
+            topic: own(0)?.cast_into_exact().ok()?,
+            queue_id: self.int(get(1)?.as_any())?,
+            body: own(2)?.cast_into_exact().ok()?,
+            properties: Properties::Stored(own(3)?.cast_into_exact().ok()?),
             origin: (
-                self.int(&get(4)?)?,
-                self.long(&get(5)?)?,
-                self.int(&get(8)?)?,
-                self.long(&get(9)?)?,
+                self.int(get(4)?.as_any())?,
+                self.long(get(5)?.as_any())?,
+                self.int(get(8)?.as_any())?,
+                self.long(get(9)?.as_any())?,
             ),
-            born_host: self.born.host(&get(6)?)?,
-            store_host: self.store.host(&get(7)?)?,
+            born_host: self.born.host(get(6)?.as_any())?,
+            store_host: self.store.host(get(7)?.as_any())?,
         })
     }
 
