@@ -10,6 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyTuple, PyType};
 
+use crate::bytes::fetch;
 use crate::bytes::mapped::Room;
 use crate::put::append::{self, Fixed, Place, Refused, Stop, Times};
 use crate::put::behind::{ALONE_BYTES, Behind, Work, has_processors, store_behind};
@@ -228,6 +229,9 @@ impl Appender {
     }
 }
 
+/// Bytes of a body that are fetched ahead; a processor goes on by itself.
+const FETCHED: usize = 1 << 10;
+
 /// Messages of an iterator on their way into a file.
 struct Messages<'a, 'py> {
     place: Place,
@@ -296,6 +300,8 @@ impl<'py> Messages<'_, 'py> {
         let Some(mut message) = fields.message() else {
             return Err(Refused::Stopped(Stop::Unsure, 0));
         };
+        // It is copied when everything else is known: of many messages it is in no cache yet.
+        fetch::range(message.body, 0, FETCHED);
         let clock = || match &self.clock {
             Some(clock) => clock.call0()?.extract(),
             None => system_clock(),
