@@ -7,22 +7,24 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::bytes::memory::{give, take};
-use crate::layouts::QUEUE_UNIT_BYTES;
+use crate::layouts::{QUEUE_UNIT_BYTES, QUEUE_UNIT_SIZE};
 use crate::lines::pull::{Limits, Part, Pulled, Tags, Units, pull};
 use crate::lines::rows::{self, COLUMNS, Cell, Choice, Form, Lines, Spelling};
 use crate::put::behind::has_processors;
 use crate::python::ahead::{Ahead, Job, Outcome, Pending};
 use crate::python::memory::Memory;
 use crate::python::{bytes_of, guarded};
-use crate::record::entry::{self, Found};
+use crate::record::entry::{self, Found, i32_at};
 
 /// Bytes of lines that there is room for at first where nobody says how many.
 const ROOM: usize = 1 << 18;
 
 /// Lines that are worth another thread's while, which takes as long as a hundred to wake.
 const LEAST_HALF: usize = 256;
+/// Bytes that a line has more than its record, before there was one.
+const HEAD_BYTES: usize = 600;
 /// Pulls that are made without it after one that it had not begun in time: others want the processors.
-const ALONE: usize = 64;
+const ALONE: usize = 8;
 
 /// A cell: its name, and what it always has, where it is no column of the record.
 type NamedCell = (String, Option<Vec<u8>>);
@@ -240,14 +242,18 @@ impl PyLines {
     /// How many messages a pull makes the lines of itself, where it has as many made by another
     /// thread; None where it does not.
     fn half(&mut self, limits: Limits, stored: &[u8], most: usize, room: usize) -> Option<usize> {
-        let units = (stored.len() / QUEUE_UNIT_BYTES).min(most);
-        let lines = (room / self.line_bytes.max(1)).min(units.saturating_sub(1) / 2);
-        let half = lines.checked_div(limits.messages)? * limits.messages;
         if self.alone > 0 {
             self.alone -= 1;
             return None;
         }
-        if self.line_bytes == 0 || half < LEAST_HALF || !has_processors() {
+        if self.line_bytes == 0 {
+            self.line_bytes =
+                HEAD_BYTES + i32_at(stored.get(QUEUE_UNIT_SIZE..)?, 0).max(0) as usize;
+        }
+        let units = (stored.len() / QUEUE_UNIT_BYTES).min(most);
+        let lines = (room / self.line_bytes).min(units.saturating_sub(1) / 2);
+        let half = lines.checked_div(limits.messages)? * limits.messages;
+        if half < LEAST_HALF || !has_processors() {
             return None;
         }
         if self.ahead.is_none() {
