@@ -247,8 +247,8 @@ impl PyLines {
             return None;
         }
         if self.line_bytes == 0 {
-            self.line_bytes =
-                HEAD_BYTES + i32_at(stored.get(QUEUE_UNIT_SIZE..)?, 0).max(0) as usize;
+            let unit = stored.get(..QUEUE_UNIT_BYTES)?;
+            self.line_bytes = HEAD_BYTES + i32_at(unit, QUEUE_UNIT_SIZE).max(0) as usize;
         }
         let units = (stored.len() / QUEUE_UNIT_BYTES).min(most);
         let lines = (room / self.line_bytes).min(units.saturating_sub(1) / 2);
