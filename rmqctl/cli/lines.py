@@ -77,6 +77,10 @@ class LineSource:
 
     def __exit__(self, *_: object) -> None:
         self._signals.__exit__(None, None, None)
+        self.close()
+
+    def close(self) -> None:
+        """What was not entered handles no signals: they end a command as ever."""
         if self._descriptor:
             os.close(self._descriptor)
 
@@ -90,6 +94,8 @@ class LineSource:
             self._reading = True
             return b"" if self.interrupted else os.read(self._descriptor, _BLOCK)
         except KeyboardInterrupt:
+            if not self.interrupted:
+                raise
             return b""
         except OSError as error:
             raise CannotRead(path=self.name, reason=error.strerror) from error

@@ -15,6 +15,7 @@ from rmqctl import kernel
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.read.lines import Lines
 from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from rmqctl.errors import CannotRead
 from rmqctl.operations.look.index import query
 from rmqctl.operations.look.keyed import query_keys
@@ -114,12 +115,10 @@ def test_lines_come_of_many_keys_at_once(tmp_path: Path) -> None:
     with MessageStore(tmp_path, writable=True, create=True) as store:
         put(store, *keys)
     with MessageStore(tmp_path) as store:
-        # The first record of a file is looked at by itself: the file may have holes.
-        first, *lines, summary = query_keys(store, "t", keys, form="csv")
-        assert not isinstance(first, Lines) and len(lines) == 4
-        assert sum(some.messages for some in lines if isinstance(some, Lines)) == 999
+        *lines, summary = query_keys(store, "t", keys, form="csv")
+        assert sum(some.messages for some in lines if isinstance(some, Lines)) == 1000
         assert told([summary])[0]["messages"] == 1000
-        # Each key without a message ends some lines.
+        # Rows of keys without a message stand between lines.
         keys[10] = keys[20] = "none"
         kinds = [type(row) for row in query_keys(store, "t", keys[:30], form="ndjson")]
         assert kinds == [Lines, dict, Lines, dict, Lines, dict]
@@ -183,3 +182,56 @@ def test_many_hits_of_one_key_are_read_one_by_one(tmp_path: Path, compiled: Modu
             assert said == one_by_one(store, "t", keys, max_messages=most)
             offsets = [row["queue_offset"] for row in said[:-1]]
             assert offsets == [100, *range(100 - min(most, 100), 100), 100]
+
+
+def test_long_messages_come_a_few_at_a_time(tmp_path: Path) -> None:
+    """Memory does not grow with the number of keys: a MiB of lines is enough for one call, and a key
+    with more than a few is read row by row."""
+    with MessageStore(tmp_path, writable=True, create=True) as store:
+        messages = [
+            MessageExtBrokerInner("t", bytes(300_000), 0, properties={"KEYS": f"long{n % 10}"})
+            for n in range(200)
+        ]
+        messages.append(MessageExtBrokerInner("t", b"", 0, properties={"KEYS": "short"}))
+        assert all(result.is_ok for result in store.put_messages(messages))
+    with MessageStore(tmp_path) as store:
+        keys = [f"long{n}" for n in range(10)] + ["short"]
+        for most in (1, 2, 20):
+            limits: dict[str, Any] = {"max_messages": most, "body": "base64"}
+            rows = list(query_keys(store, "t", keys, form="ndjson", **limits))
+            assert all(len(row.data) < 5 << 20 for row in rows if isinstance(row, Lines))
+            assert told(rows) == one_by_one(store, "t", keys, **limits)
+
+
+def test_absent_keys_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessageStore(tmp_path, writable=True, create=True) as store:
+        put(store, "a")
+    with MessageStore(tmp_path) as store:
+        calls: list[int] = []
+        own = store.index.lines_of_keys
+
+        def counted(*asked: Any) -> Any:
+            calls.append(len(asked[3]))
+            return own(*asked)
+
+        monkeypatch.setattr(store.index, "lines_of_keys", counted)
+        keys = ["a", *(f"none{number}" for number in range(250)), "a"]
+        said = told(query_keys(store, "t", keys, form="ndjson"))
+        assert [row["type"] for row in said].count("absent_key") == 250
+        assert said == one_by_one(store, "t", keys)
+        assert calls == [252]
+
+
+def test_a_log_file_that_is_gone_is_met_at_its_key(tmp_path: Path) -> None:
+    """Keys before it have their answers, and a newer message of the key, where one is asked for."""
+    config = parse_broker_conf("mappedFileSizeCommitLog=4096\n")
+    with MessageStore(tmp_path, config, writable=True, create=True) as store:
+        put(store, "old", "both", *(f"key{number}" for number in range(60)), "both")
+    with MessageStore(tmp_path, config) as store:
+        first = next(iter(sorted((tmp_path / "commitlog").iterdir())))
+        first.unlink()
+        said: list[Any] = []
+        with pytest.raises(CannotRead):
+            for row in query_keys(store, "t", ["both", "key50", "old"], form="csv", max_messages=1):
+                said.append(row)
+        assert sum(row.messages if isinstance(row, Lines) else 1 for row in said) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -143,18 +144,14 @@ def _query_keys(
 ) -> int:
     """Of the keys of a file; ``asked`` is told the store, the keys, and the form of lines."""
     from rmqctl.cli.lines import LineSource
-    from rmqctl.rows.words import some
 
     with (
-        LineSource(source, "keys") as lines,
+        closing(LineSource(source, "keys")) as lines,
         settings.open(every_queue=False) as store,
         settings.writer("message") as writer,
     ):
         settings.note_index(store)
         summary = writer.rows(asked(store, topic, _keys(lines, writer), form=writer.form))
-    if lines.interrupted:
-        settings.note(f"interrupted after {some(summary['keys'], 'key')}")
-        return 130
     if summary["absent_keys"] and not summary["index_files"]:
         settings.note(_NO_INDEX.format(topic=topic))
     return int(settings.note_bodies(summary) or summary["absent_keys"] > 0)
@@ -162,12 +159,17 @@ def _query_keys(
 
 def _keys(lines: LineSource, writer: RowWriter) -> Iterator[str | None]:
     """The keys of some lines; empty lines are none. Who waits for more has the answers first."""
-    for line in lines:
-        if line is None:
-            yield None
-            writer.flush()
-        elif key := os.fsdecode(line.removesuffix(b"\r")):
-            yield key
+    from rmqctl.operations.change.putstream import LineTooLong
+
+    try:
+        for line in lines:
+            if line is None:
+                yield None
+                writer.flush()
+            elif key := os.fsdecode(line.removesuffix(b"\r")):
+                yield key
+    except LineTooLong as error:
+        raise UsageError(reason=f"a line of {lines.name} is no key: {error}") from error
 
 
 @make("info", examples=["rmqctl index info --store DIR", "rmqctl index info --format ndjson"])

@@ -68,9 +68,10 @@ class WantedLines(NamedTuple):
 
 #: Lines, how many, and of how many the body is not what was stored.
 _Made = tuple["Memory", int, int]
-#: Lines; of how many keys they are, how many items of their hashes have records of other keys, and
-#: of the last key's, where it has no message.
-KeyLines = tuple[_Made, int, int, int | None]
+#: Lines; of how many keys they are, how many items of their hashes have records of other keys; and
+#: of each key without a message its number, the bytes of lines and the messages before it, and the
+#: items of its hash.
+KeyLines = tuple[_Made, int, int, list[tuple[int, int, int, int]]]
 
 
 class LineMaker(Protocol):

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.read.lines import KeyLines, Lines, line_maker
+from rmqctl.engine.files.holes import is_whole
+from rmqctl.engine.read.lines import KeyLines, Lines, WantedLines, line_maker
 from rmqctl.operations.look.index import DEFAULT_MAX, query
 from rmqctl.operations.look.lines import wanted_lines
 from rmqctl.operations.look.rows import bodies_counted
 
 if TYPE_CHECKING:
+    from rmqctl.engine.files.mappedfile import MappedFile
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.rows.keyed import AbsentKeyRow, IndexKeysSummary
     from rmqctl.rows.structures import MessageRow
@@ -45,17 +47,12 @@ def query_keys(
     :param keys: None among them: no more is there for now, and what was asked is to be answered.
     :param form: ``ndjson`` or ``csv``: lines of it may come in place of rows ``message``.
     """
-    columns: tuple[str, ...] = ()
     lines: LinesOfKeys | None = None
+    columns: tuple[str, ...] = ()
     if form and since is None and until is None:
-        store.index.expect_many()
         wanted = wanted_lines(form, body, decompress_limit)
-        maker, columns = line_maker(wanted), tuple(name for name, _ in wanted.cells)
-        if maker is not None:
-            known, find, index = maker, store.commit_log.files.find, store.index
-
-            def lines(some: Sequence[str]) -> KeyLines | None:
-                return index.lines_of_keys(known, find, topic, some, _EVER, max_messages)
+        columns = tuple(name for name, _ in wanted.cells)
+        lines = _lines_of_keys(store, topic, wanted, max_messages)
 
     def rows(key: str) -> Iterator[MessageRow | IndexQuerySummary]:
         return query(
@@ -83,6 +80,25 @@ def query_keys(
     }
 
 
+def _lines_of_keys(
+    store: MessageStore, topic: str, wanted: WantedLines, most: int
+) -> LinesOfKeys | None:
+    """None where nothing makes them."""
+    store.index.expect_many()
+    maker, files, index = line_maker(wanted), store.commit_log.files, store.index
+    if maker is None:
+        return None
+
+    def find(offset: int) -> MappedFile | None:
+        mapped = files.find(offset)
+        if mapped is not None:
+            place = offset - mapped.file_from_offset
+            is_whole(mapped, place, place + 1)
+        return mapped
+
+    return lambda keys: index.lines_of_keys(maker, find, topic, keys, _EVER, most)
+
+
 def _answers(
     topic: str,
     keys: Sequence[str],
@@ -92,41 +108,64 @@ def _answers(
     total: Counter[str],
 ) -> Iterator[Lines | MessageRow | AbsentKeyRow]:
     """Lines, or rows, of some keys; adds to ``total``."""
-    at = 0
+    at, size = 0, len(keys)
     while at < len(keys):
-        made = lines(keys[at:]) if lines is not None else None
+        made = lines(keys[at : at + size]) if lines is not None else None
         if made is not None and made[1]:
-            (data, messages, mismatches), done, collisions, absent = made
-            at += done
-            missing = 0
-            if messages:
-                yield Lines(memoryview(data), messages, mismatches, 0, columns)
+            yield from _pieces(topic, keys[at:], made, columns, total)
+            at += made[1]
+            size *= 2
         else:
-            done = 1
-            for row in rows(keys[at]):
-                if row["type"] == "message":
-                    yield row
-                else:
-                    messages, collisions, missing = (
-                        row["messages"],
-                        row["collisions"],
-                        row["missing"],
-                    )
-            absent = None if messages else collisions
+            yield from _answer(topic, keys[at], rows(keys[at]), total)
             at += 1
-        total["keys"] += done
-        total["messages"] += messages
-        total["collisions"] += collisions
-        total["missing"] += missing
-        if absent is not None:
+            # Others may be like this one, and what was looked up for them is lost.
+            size = 1
+
+
+def _pieces(
+    topic: str, keys: Sequence[str], made: KeyLines, columns: tuple[str, ...], total: Counter[str]
+) -> Iterator[Lines | AbsentKeyRow]:
+    """Lines of the first of some keys, and a row of each that has none, between them."""
+    (data, messages, mismatches), done, collisions, absent = made
+    total.update(keys=done, messages=messages, collisions=collisions, absent_keys=len(absent))
+    text, before, given = memoryview(data), 0, 0
+    for number, end, count, others in absent:
+        if count > given:
+            yield Lines(text[before:end], count - given, 0, 0, columns)
+        yield _absent_key(topic, keys[number], others, 0)
+        before, given = end, count
+    if messages > given or mismatches:
+        yield Lines(text[before:], messages - given, mismatches, 0, columns)
+
+
+def _answer(
+    topic: str,
+    key: str,
+    rows: Iterator[MessageRow | IndexQuerySummary],
+    total: Counter[str],
+) -> Iterator[MessageRow | AbsentKeyRow]:
+    """The rows of one key."""
+    for row in rows:
+        if row["type"] == "message":
+            yield row
+            continue
+        total["keys"] += 1
+        total["messages"] += row["messages"]
+        total["collisions"] += row["collisions"]
+        total["missing"] += row["missing"]
+        if not row["messages"]:
             total["absent_keys"] += 1
-            yield {
-                "type": "absent_key",
-                "topic": topic,
-                "key": keys[at - 1],
-                "collisions": absent,
-                "missing": missing,
-            }
+            yield _absent_key(topic, key, row["collisions"], row["missing"])
+
+
+def _absent_key(topic: str, key: str, collisions: int, missing: int) -> AbsentKeyRow:
+    return {
+        "type": "absent_key",
+        "topic": topic,
+        "key": key,
+        "collisions": collisions,
+        "missing": missing,
+    }
 
 
 def _together(keys: Iterable[str | None]) -> Iterator[list[str]]:

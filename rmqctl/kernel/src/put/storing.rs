@@ -76,7 +76,7 @@ impl Storing {
         let claimed = usize::try_from(self.claimed - file_from_offset).unwrap_or(0);
         if claimed < end {
             let end = room.claim_ahead(position.max(claimed), end);
-            self.claimed = file_from_offset + end as i64;
+            self.claimed = file_from_offset.saturating_add(end as i64);
         }
     }
 

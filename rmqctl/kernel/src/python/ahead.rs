@@ -2,6 +2,7 @@
 //! them. It waits from one call to the next: to begin a thread takes as long as a hundred lines.
 
 use std::hint::spin_loop;
+use std::mem::forget;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process;
@@ -50,7 +51,8 @@ type Slot = Arc<Mutex<Option<Job>>>;
 
 /// The second thread. It ends when this is let go of.
 pub struct Ahead {
-    jobs: Sender<(Slot, SyncSender<Answer>)>,
+    /// Always there before the end.
+    jobs: Option<Sender<(Slot, SyncSender<Answer>)>>,
     /// The process that has the thread: one that is forked has none.
     process: u32,
 }
@@ -85,16 +87,25 @@ impl Ahead {
             }
         };
         thread::Builder::new().name("lines".to_owned()).spawn(work).ok()?;
-        Some(Ahead { jobs, process: process::id() })
+        Some(Ahead { jobs: Some(jobs), process: process::id() })
     }
 
     /// None where there is no such thread.
     pub fn ask(&self, job: Job) -> Option<Pending> {
         let slot = Arc::new(Mutex::new(Some(job)));
         let (reply, answer) = sync_channel(1);
-        let has_thread = self.process == process::id();
-        let is_sent = has_thread && self.jobs.send((Arc::clone(&slot), reply)).is_ok();
-        is_sent.then_some(Pending { slot, answer })
+        let jobs = self.jobs.as_ref().filter(|_| self.process == process::id())?;
+        jobs.send((Arc::clone(&slot), reply)).ok()?;
+        Some(Pending { slot, answer })
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if self.process != process::id() {
+            // The thread may have been at it when the process was forked, which would be waited for.
+            forget(self.jobs.take());
+        }
     }
 }
 

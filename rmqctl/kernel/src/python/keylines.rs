@@ -1,14 +1,17 @@
 //! What Python sees of many lookups by key in one call: lines of the messages.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 
 use crate::bytes::fetch;
 use crate::bytes::memory::take;
+use crate::lines::rows::Lines;
 use crate::python::keys::{IndexReader, Readers, STEPS};
 use crate::python::lines::{Made, PyLines, lent};
 use crate::python::records::{found_at, is_of_key};
@@ -19,6 +22,13 @@ use crate::record::entry::Record;
 const FETCHED: usize = 512;
 /// Bytes of lines of a key that there is room for at first.
 const LINE_ROOM: usize = 1 << 10;
+/// Bytes of lines after which a call ends, and of one key that are left to the caller.
+const ENOUGH: usize = 1 << 20;
+const MOST_OF_KEY: usize = 4 << 20;
+/// Files of the log that one call looks into: each is held until it ends.
+const MOST_FILES: usize = 16;
+/// How long a call goes on to the next key: it hears no Ctrl-C.
+const LONG: Duration = Duration::from_millis(50);
 
 /// A file of the log, and the part of it that may be looked at: no hole is in it.
 struct LogFile {
@@ -67,10 +77,12 @@ struct Asked<'a> {
     /// The first store time (ms).
     begin: i64,
     is_growing: bool,
+    since: Instant,
 }
 
 impl Asked<'_> {
-    /// Physical offsets of the items of each key, newest first, of as many keys as have few.
+    /// Physical offsets of the items of each key, newest first, of as many keys as have few, and as
+    /// there is time for.
     fn offsets(&self, readers: &mut Readers<'_>) -> io::Result<Vec<Vec<i64>>> {
         let (mut offsets, mut steps) = (Vec::new(), STEPS);
         for key in self.keys {
@@ -78,12 +90,16 @@ impl Asked<'_> {
             let found = readers.few_offsets(named, self.begin, self.is_growing, &mut steps)?;
             let Some(found) = found else { break };
             offsets.push(found);
+            if self.since.elapsed() > LONG {
+                break;
+            }
         }
         Ok(offsets)
     }
 }
 
-/// The places of the records of each key, of as many keys as have a file for all of theirs.
+/// The places of the records of each key, of as many keys as have a file for all of theirs, and until
+/// these are many. Where `find` fails the caller comes upon it at that key.
 fn places_of(
     find: &Bound<'_, PyAny>,
     offsets: Vec<Vec<i64>>,
@@ -99,10 +115,11 @@ fn places_of(
                 of_key.push((number, position));
                 continue;
             }
-            let mapped = find.call1((offset,))?;
-            if mapped.is_none() {
-                return Ok((files, places));
-            }
+            let mapped = match find.call1((offset,)) {
+                Ok(mapped) if !mapped.is_none() && files.len() < MOST_FILES => mapped,
+                Err(error) if !error.is_instance_of::<PyException>(find.py()) => return Err(error),
+                _ => return Ok((files, places)),
+            };
             let file = LogFile::of(&mapped)?;
             let Some(position) = file.position(offset) else { return Ok((files, places)) };
             of_key.push((files.len(), position));
@@ -115,9 +132,9 @@ fn places_of(
 
 /// Adds the lines of the newest `most` messages of a key, in log order. Answers how many, and how many
 /// records before the last of them are of others; None, and nothing is added, where one is not there
-/// or not plain.
+/// or not plain, or these are long.
 fn add_lines(
-    lines: &mut PyLines,
+    lines: &mut Lines,
     out: &mut Vec<u8>,
     files: &[LogFile],
     places: &[Place],
@@ -138,21 +155,36 @@ fn add_lines(
         }
     }
     found.sort_by_key(|&(from, position, ..)| (from, position));
-    let (before, mismatches) = (out.len(), lines.lines.mismatches);
+    let (before, mismatches) = (out.len(), lines.mismatches);
     for (_, position, record, file) in &found {
-        if !lines.lines.push(out, bytes_of(&file.buffer), *position, record) {
+        let is_line = lines.push(out, bytes_of(&file.buffer), *position, record);
+        if !is_line || out.len() - before > MOST_OF_KEY {
             out.truncate(before);
-            lines.lines.mismatches = mismatches;
+            lines.mismatches = mismatches;
             return None;
         }
     }
     Some((found.len(), collisions))
 }
 
-/// Lines of the newest `most` messages of each of some keys, those of a key in log order, up to the
-/// first key that has no message: how many keys that are, how many items of their hashes have
-/// records of other topics or keys, and how many of the last key's, where that has no message. It
-/// ends before a key of which `rows_of_key` says None. The rest is as there, and it raises the same.
+/// A key without a message: its number, the bytes of lines and the messages before it, and how many
+/// items of its hash have records of other topics or keys.
+type Absent = (usize, usize, usize, usize);
+
+/// What became of the first of some keys.
+#[derive(Default)]
+struct Told {
+    out: Vec<u8>,
+    count: usize,
+    done: usize,
+    collisions: usize,
+    absent: Vec<Absent>,
+}
+
+/// Lines of the newest `most` messages of each of some keys, those of a key in log order: of how many
+/// keys they are, how many items of their hashes have records of other topics or keys, and keys that
+/// have no message. It ends before a key of which `rows_of_key` says None, and when it has given
+/// enough. The rest is as there, and it raises the same.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "an index's, a log's and a key's")]
 pub fn lines_of_keys(
@@ -165,28 +197,32 @@ pub fn lines_of_keys(
     begin: i64,
     is_growing: bool,
     most: usize,
-) -> PyResult<(Made, usize, usize, Option<usize>)> {
+) -> PyResult<(Made, usize, usize, Vec<Absent>)> {
     let mut readers = Readers::new(&readers);
-    let asked = Asked { topic, keys: &keys, begin, is_growing };
+    let asked = Asked { topic, keys: &keys, begin, is_growing, since: Instant::now() };
     let offsets = py.detach(|| guarded(|| Ok(asked.offsets(&mut readers)?)))?;
     let (files, places) = places_of(find, offsets)?;
-    lines.lines.mismatches = 0;
-    let lines = &mut *lines;
-    let mut out = take(places.len() * LINE_ROOM);
-    let (mut count, mut collisions, mut done, mut absent) = (0, 0, 0, None);
-    guarded(|| {
+    let lines = &mut lines.lines;
+    lines.mismatches = 0;
+    let mut told = Told { out: take(places.len() * LINE_ROOM), ..Told::default() };
+    let work = || {
         for (key, places) in keys.iter().zip(&places) {
-            let added = add_lines(lines, &mut out, &files, places, (topic, &**key), most);
+            let named = (topic, &**key);
+            let added = add_lines(lines, &mut told.out, &files, places, named, most);
             let Some((messages, others)) = added else { break };
-            done += 1;
-            count += messages;
-            collisions += others;
             if messages == 0 {
-                absent = Some(others);
+                told.absent.push((told.done, told.out.len(), told.count, others));
+            }
+            told.done += 1;
+            told.count += messages;
+            told.collisions += others;
+            if told.out.len() >= ENOUGH || asked.since.elapsed() > LONG {
                 break;
             }
         }
-        Ok(())
-    })?;
-    Ok(((lent(out), count, lines.lines.mismatches), done, collisions, absent))
+        Ok(lines.mismatches)
+    };
+    let mismatches = py.detach(|| guarded(work))?;
+    let Told { out, count, done, collisions, absent } = told;
+    Ok(((lent(out), count, mismatches), done, collisions, absent))
 }
