@@ -185,7 +185,7 @@ def test_many_hits_of_one_key_are_read_one_by_one(tmp_path: Path, compiled: Modu
 
 
 def test_long_messages_come_a_few_at_a_time(tmp_path: Path) -> None:
-    """Memory does not grow with the number of keys: a MiB of lines is enough for one call, and a key
+    """Memory does not grow with the keys: a MiB of lines is enough for one call, and a key
     with more than a few is read row by row."""
     with MessageStore(tmp_path, writable=True, create=True) as store:
         messages = [
@@ -204,8 +204,8 @@ def test_long_messages_come_a_few_at_a_time(tmp_path: Path) -> None:
 
 
 def test_absent_keys_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with MessageStore(tmp_path, writable=True, create=True) as store:
-        put(store, "a")
+    with MessageStore(tmp_path, writable=True, create=True) as written:
+        put(written, "a")
     with MessageStore(tmp_path) as store:
         calls: list[int] = []
         own = store.index.lines_of_keys
