@@ -169,8 +169,8 @@ class IndexService:
         begin: int,
         most: int,
     ) -> KeyLines | None:
-        """The messages of :meth:`rows_of_key` of each key as ``lines``, up to the first key without
-        one, or before the first of which it gives none."""
+        """The messages of :meth:`rows_of_key` of the first keys as ``lines``: before a key of which
+        that gives none, or when there are enough, it ends; None where it does not begin."""
         readers = self._settled_readers()
         if self.compiled is None or readers is None:
             return None
