@@ -1,6 +1,6 @@
 """SQL over the views ``messages``, ``units``, ``index_items`` and ``queues``.
 
-The views have all columns; a query reads those that it uses (:mod:`rmqctl.spark.source.pruning`).
+The views have all columns; a query reads those that it uses (:mod:`rmqctl.spark.source.rules`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ that cannot match; what does not match may still come.
 
 Spark does not tell a Python source which columns a query needs, and its own pushing of filters
 keeps, up to 4.3 at least, the filters of one query for every later one of the same DataFrame, and
-so loses rows. So each query gets a read of what it uses (:mod:`rmqctl.spark.source.pruning`), and
+so loses rows. So each query gets a read of what it uses (:mod:`rmqctl.spark.source.rules`), and
 :func:`scan` takes columns and filters where that is out of reach.
 
 Spark names a source, makes it and plans a read in a process each, and every one of them imports
@@ -53,7 +53,7 @@ from rmqctl.spark.session.ownpython import (
 from rmqctl.spark.session.staging import is_remote
 from rmqctl.spark.source import options, pushdown, split
 from rmqctl.spark.source.options import ONE_STORE, wanted_columns
-from rmqctl.spark.source.pruning import prune_reads
+from rmqctl.spark.source.rules import install_rules
 
 NAME = "rocketmq"
 
@@ -125,7 +125,7 @@ def _unjudged(
     from rmqctl.spark.session.jobs import parallelism
 
     spark.dataSource.register(RocketMQDataSource)
-    prune_reads(spark)
+    install_rules(spark)
     schema = ddl(structure, read)
     reader = spark.read.format(NAME).option("structure", structure)
     reader = reader.option("parallelism", parallelism(spark)).options(**options)
@@ -146,7 +146,7 @@ class RocketMQDataSource(DataSource):
         send_code_to_streams()
         session = SparkSession.getActiveSession()
         if session is not None:
-            prune_reads(session)
+            install_rules(session)
         return NAME
 
     def schema(self) -> str:

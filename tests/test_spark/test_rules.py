@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 
 from rmqctl.rows.columns import default_names
 from rmqctl.spark import RocketMQDataSource, scan
-from rmqctl.spark.source import pruning
+from rmqctl.spark.source import rules
 from tests.test_spark.conftest import reads
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ LOG = "commitlog"
 #: Columns that a query has, and the condition on its rows.
 QUERIES = {
     LOG: [
+        ("*", "true"),
+        ("*", "properties IS NULL OR body IS NULL OR length(body) > 100"),
         ("count(*)", "topic = 'TopicA'"),
         ("count(*)", "topic = 'nobody'"),
         ("topic, count(*)", "queue_id >= 1 AND queue_id < 3 AND queue_offset <=> 5"),
@@ -53,12 +55,14 @@ QUERIES = {
         ("store, broker", "true"),
     ],
     "queue": [
+        ("*", "true"),
         ("topic, max(queue_offset)", "topic = 'TopicA' AND queue_id = 1"),
         ("status, count(*)", "queue_offset >= 3 AND queue_offset < 1000"),
         ("count(*)", "physical_offset < 5000"),
         ("count(*)", "physical_offset <= {place} AND physical_offset >= {place}"),
     ],
     "index": [
+        ("*", "true"),
         ("count(*)", "physical_offset > 1000 AND store_time IS NOT NULL"),
         ("file, max(index_no)", "index_no > 2"),
     ],
@@ -75,15 +79,15 @@ CASES = [
 
 @contextmanager
 def unpruned(spark: SparkSession) -> Iterator[None]:
-    """Without the rule."""
+    """Without the rules."""
     experimental = spark._jsparkSession.experimental()
-    rules = experimental.extraOptimizations()
-    assert rules.size() == 1
-    getattr(experimental, "extraOptimizations_$eq")(rules.take(0))
+    installed = experimental.extraOptimizations()
+    assert installed.size() == 2
+    getattr(experimental, "extraOptimizations_$eq")(installed.take(0))
     try:
         yield
     finally:
-        getattr(experimental, "extraOptimizations_$eq")(rules)
+        getattr(experimental, "extraOptimizations_$eq")(installed)
 
 
 def loaded(spark: SparkSession, root: Path, **options: str) -> DataFrame:
@@ -195,18 +199,56 @@ def test_damage_fails_whoever_asked_for_that(
         rows.count()
 
 
-def test_a_session_has_the_rule_once(
+def test_each_session_has_the_rules_once(
     spark: SparkSession, golden: Golden, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other: Any = spark.newSession()
-    rules = other._jsparkSession.experimental().extraOptimizations
-    other.dataSource.register(RocketMQDataSource)
-    pruning.prune_reads(other)
-    assert rules().size() <= 1
-    pruning.prune_reads(other)
-    assert rules().size() == 1
-    assert reads(loaded(other, golden("basic")).groupBy().count()) == [(["physical_offset"], [])]
+    # Several: Py4J keeps methods by the name of their class.
+    for other in (spark.newSession(), spark.newSession(), spark.newSession()):
+        installed = other._jsparkSession.experimental().extraOptimizations
+        other.dataSource.register(RocketMQDataSource)
+        rules.install_rules(other)
+        assert installed().size() <= 2
+        rules.install_rules(other)
+        assert installed().size() == 2
+        rows = loaded(other, golden("basic"))
+        assert reads(rows.groupBy().count()) == [(["physical_offset"], [])]
+        assert rows.count() == len(rows.collect()) > 0
     assert not caplog.records
+
+
+def test_what_is_read_stays_columns(spark: SparkSession, golden: Golden) -> None:
+    """Of tasks that run at once, and of a join, where two reads feed one task."""
+    rows = loaded(spark, golden("basic"), columns="*", splitBytes="16k")
+    assert "ColumnarToRow" in planned(rows.select("topic", "body"))
+    with unpruned(spark):
+        again = loaded(spark, golden("basic"), columns="*", splitBytes="16k")
+        assert "ColumnarToRow" not in planned(again.select("topic", "body"))
+        expected = sorted(map(str, again.collect()))
+    assert sorted(map(str, rows.collect())) == expected
+    assert sorted(map(str, rows.sort("msg_id").limit(10_000).collect())) == expected
+    others = rows.selectExpr("msg_id", "properties AS others")
+    pairs = rows.hint("merge").join(others, "msg_id")
+    assert pairs.where("others['TAGS'] = properties['TAGS']").count() > 0
+    assert pairs.count() == len(expected)
+    some = rows.limit(1).collect()[0]
+    assert str(some) in expected
+
+
+def test_columns_stay_within_sessions_that_keep_their_own_files(
+    spark: SparkSession, golden: Golden
+) -> None:
+    """Their tasks do not find what was sent to all."""
+    other: Any = spark.newSession()
+    other.conf.set("spark.sql.artifact.isolation.enabled", "true")
+    rows = scan(other, str(golden("basic")), columns=["topic"])
+    assert other._jsparkSession.experimental().extraOptimizations().size() == 1
+    assert "ColumnarToRow" not in planned(rows)
+    assert rows.groupBy("topic").count().count() > 1
+
+
+def planned(rows: DataFrame) -> str:
+    text: str = rows._jdf.queryExecution().executedPlan().toString()
+    return text
 
 
 def test_without_a_compiler_everything_is_read(
@@ -218,11 +260,12 @@ def test_without_a_compiler_everything_is_read(
     def missing(*_: object) -> None:
         raise Py4JError("no such class")
 
-    monkeypatch.setattr(pruning, "_compiled", missing)
+    monkeypatch.setattr(rules, "_compiled", missing)
     other: Any = spark.newSession()
     with caplog.at_level(logging.WARNING):
         counted = scan(other, str(golden("basic")), columns=["topic", "queue_id"])
     assert "read all columns of the table: no such class" in caplog.text
+    assert "makes rows of what is read: no such class" in caplog.text
     assert counted.groupBy("topic").count().count() > 1
     assert reads(counted.groupBy("topic").count()) == [(["topic", "queue_id"], [])]
 
