@@ -3,8 +3,8 @@
 Run it as ``python tests/benchmarks/spark.py STORE…``. Every line is a median of one run on this
 machine; ``x scanner`` is the time over that of the in-process scanner on the same cores (a process
 a core, a file of the log at a time), ``x like`` over the same query on a Parquet copy of the same
-rows, or over writing the same rows to Parquet from Spark's memory, or, where all columns but bodies
-are counted, over the count of a scan of one column.
+rows, or over writing the same rows to Parquet from Spark's memory, in turns, or, where all columns
+but bodies are counted, over the count of a scan of one column.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -88,20 +89,32 @@ def measure(spark: SparkSession, store: Path, repeat: int, runs: int, place: Pat
     print(f"\n{store}: {rows:,} rows, {size / 2**20:,.0f} MiB, medians of {runs} runs")
     print(f"{'':32}{'seconds':>9}{'M rows/s':>10}{'MiB/s':>8}{'x scanner':>11}{'x like':>11}")
 
-    def report(name: str, action: Callable[[], object], parquet: float | None = None) -> float:
-        action()  # The first one starts the workers.
-        seconds = timed(action, runs)
-        ratio = f"{seconds / parquet:11.2f}" if parquet else ""
+    def line(name: str, seconds: float, ratio: float | None = None) -> None:
+        told = f"{ratio:11.2f}" if ratio else ""
         print(
             f"{name:32}{seconds:9.2f}{rows / seconds / 1e6:10.2f}{size / seconds / 2**20:8,.0f}"
-            f"{seconds / base:11.2f}{ratio}",
+            f"{seconds / base:11.2f}{told}",
             flush=True,
         )
+
+    def report(name: str, action: Callable[[], object], like: float | None = None) -> float:
+        action()  # The first one starts the workers.
+        seconds = statistics.median(timed(action) for _ in range(runs))
+        line(name, seconds, seconds / like if like else None)
         return seconds
 
+    def report_in_turns(
+        name: str, action: Callable[[], object], like_name: str, like: Callable[[], object]
+    ) -> None:
+        """What takes long, and differs by as much from one minute to the next."""
+        like(), action()
+        turns = [(timed(like), timed(action)) for _ in range(runs)]
+        line(like_name, statistics.median(theirs for theirs, _ in turns))
+        ratio = statistics.median(ours / theirs for theirs, ours in turns)
+        line(name, statistics.median(ours for _, ours in turns), ratio)
+
     for name, seconds in (("one core", single), (f"{CORES} cores", base)):
-        print(f"{'in-process scanner, ' + name:32}{seconds:9.2f}{rows / seconds / 1e6:10.2f}"
-              f"{size / seconds / 2**20:8,.0f}{seconds / base:11.2f}")  # fmt: skip
+        line(f"in-process scanner, {name}", seconds)
     copy, again = str(place / "copy"), str(place / "again")
     scan(spark, path, columns=SIX).write.mode("overwrite").parquet(copy)
     parquet = spark.read.parquet(copy)
@@ -113,17 +126,19 @@ def measure(spark: SparkSession, store: Path, repeat: int, runs: int, place: Pat
         report("store(path).query(… .count())", lambda: counted(spark, path), one)
     report("load(path).count()", lambda: spark.read.format(NAME).load(path).count(), one)
     report("group by topic", lambda: by_topic(scan(spark, path, columns=["topic"])), group)
-    cached = scan(spark, path, columns=SIX).cache()
-    cached.count()
-    memory = report("6 columns in memory to Parquet", lambda: save(cached, again))
-    cached.unpersist()
-    report("6 columns to Parquet", lambda: save(scan(spark, path, columns=SIX), again), memory)
-    # From disk when the rows do not fit into the driver's memory: Spark's own format, read back.
-    cached = scan(spark, path, columns=ALL).persist(StorageLevel.MEMORY_AND_DISK)
-    cached.count()
-    memory = report("all columns in memory to Parquet", lambda: save(cached, again))
-    cached.unpersist()
-    report("all columns to Parquet", lambda: save(scan(spark, path, columns=ALL), again), memory)
+    for few, columns in (("6", SIX), ("all", ALL)):
+        # What does not fit into the driver's memory is read back from disk, in Spark's own format.
+        cached = scan(spark, path, columns=columns).persist(StorageLevel.MEMORY_AND_DISK)
+        cached.count()
+        # A plan of its own, that Spark does not take for the one in memory.
+        direct = scan(spark, path, columns=columns, minPartitions="1")
+        report_in_turns(
+            f"{few} columns to Parquet",
+            partial(save, direct, again),
+            f"{few} columns in memory to Parquet",
+            partial(save, cached, again),
+        )
+        cached.unpersist()
     binary = spark.read.format("binaryFile").load([f"{store}/commitlog"] * repeat)
     if max(end - start for _, start, end in files) < 2**30:
         report("binaryFile + UDF: group by topic", lambda: by_topic(with_udf(binary)), group)
@@ -181,13 +196,10 @@ def with_udf(files: Any) -> Any:
     return files.select("content").mapInPandas(topics, "topic string")
 
 
-def timed(action: Callable[[], object], runs: int) -> float:
-    times = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+def timed(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
 
 
 if __name__ == "__main__":
