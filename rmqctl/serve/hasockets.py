@@ -7,16 +7,15 @@ anything: frames are read when the one before is out.
 from __future__ import annotations
 
 import asyncio
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from rmqctl.errors import RmqctlError
-from rmqctl.serve.errors import CannotListen
 from rmqctl.serve.events import Append
 from rmqctl.serve.ha.holding import Held, Holding
 from rmqctl.serve.ha.master import LogRange, Master, Network
+from rmqctl.serve.listening import named
 from rmqctl.serve.sockets import address_text, now
 
 if TYPE_CHECKING:
@@ -91,13 +90,8 @@ class HaServer:
 
     async def listen(self, host: str, port: int) -> None:
         """Takes slaves from now on. :raises CannotListen: the system refuses."""
-        try:
+        with named(host, port, "--ha-listen"):
             self._listener = await asyncio.start_server(self._serve, host, port, limit=_READ_SIZE)
-        except OSError as error:
-            number = error.errno or 0
-            reason = os.strerror(number) if number > 0 else str(error)
-            place = f"{host}:{port}"
-            raise CannotListen(address=place, reason=reason, option="--ha-listen") from error
         name = self._listener.sockets[0].getsockname()
         self._server.broker.served.ha_port = name[1]
         self.address = address_text(name)

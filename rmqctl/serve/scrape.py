@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 
 from rmqctl.errors import RmqctlError
-from rmqctl.serve.errors import CannotListen
+from rmqctl.serve.listening import named
 from rmqctl.serve.metrics import numbers_of, text_of
 from rmqctl.serve.sockets import Server, address_text
 
@@ -27,13 +26,8 @@ class Scraped:
 
     async def listen(self, host: str, port: int) -> str:
         """Answers from now on; gives the address. :raises CannotListen: the system refuses."""
-        try:
+        with named(host, port, "--metrics-port"):
             self._listener = await asyncio.start_server(self._serve, host, port, limit=_MOST_BYTES)
-        except OSError as error:
-            number = error.errno or 0
-            reason = os.strerror(number) if number > 0 else str(error)
-            place = f"{host}:{port}"
-            raise CannotListen(address=place, reason=reason, option="--metrics-port") from error
         return address_text(self._listener.sockets[0].getsockname())
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ else anything.
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 import socket
 import time
@@ -31,6 +30,7 @@ from rmqctl.serve.events import (
     Upkept,
     joined,
 )
+from rmqctl.serve.listening import named
 from rmqctl.serve.readers import Readers
 from rmqctl.serve.tls import Handshakes
 from rmqctl.serve.writer import Work, Writer
@@ -139,7 +139,7 @@ class Server:
     ) -> asyncio.Server:
         """:param distance: from this port to the one that clients are told."""
         loop = asyncio.get_running_loop()
-        try:
+        with named(host, port):
             return await loop.create_server(
                 lambda: self._peer(distance, speaks_tls=tls is not None),
                 host,
@@ -148,11 +148,6 @@ class Server:
                 ssl=tls,
                 ssl_handshake_timeout=None if tls is None else _HANDSHAKE_SECONDS,
             )
-        except OSError as error:
-            # asyncio's own text tells the address once more.
-            number = error.errno or 0
-            reason = os.strerror(number) if number > 0 else str(error)
-            raise CannotListen(address=f"{host}:{port}", reason=reason) from error
 
     def _peer(self, distance: int, *, speaks_tls: bool) -> _Peer:
         """For a connection that has come; what is raised has asyncio drop it."""

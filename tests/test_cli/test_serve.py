@@ -202,9 +202,10 @@ def test_what_is_answered_first_is_said_by_somebody(
 
 @pytest.mark.parametrize("option", ["--access-log", "--metrics-port", "--ha-listen"])
 def test_it_ends_when_something_beside_it_cannot_be_had(
-    option: str, tmp_path: Path, cli: Cli
+    option: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread that writes would keep the process for good."""
+    """The thread that writes would keep the process for good. Others come between, too."""
+    monkeypatch.setattr(serve, "_check_free", lambda *_: None)
     root, threads = tmp_path / "store", threading.enumerate()
     config = MessageStoreConfig(mapped_file_size_commit_log=1 << 16, max_message_size=1 << 14)
     MessageStore(root, config, writable=True, create=True).close()
@@ -221,6 +222,31 @@ def test_it_ends_when_something_beside_it_cannot_be_had(
     # The option that is to be another one, and not that of the clients' port.
     assert option == "--access-log" or done.err.endswith(f"another place with {option}.\n")
     assert not (root / "abort").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        (["--listen", "127.0.0.1:{port}"], "--listen"),
+        (["--listen", "127.0.0.1:{above}", "--vip-port"], "--listen"),
+        (["--listen", "127.0.0.1:0", "--metrics-port", "{port}"], "--metrics-port"),
+        (["--listen", "127.0.0.1:0", "--ha", "--ha-listen", "127.0.0.1:{port}"], "--ha-listen"),
+    ],
+)
+def test_where_others_listen_a_crashed_store_stays_as_it_is(
+    golden: Golden, cli: Cli, tmp_path: Path, options: list[str], option: str
+) -> None:
+    """To open it for writing would bring it in order first."""
+    root = copy_tree(golden("crash"), tmp_path / "store")
+    before = state(root)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        where = [one.format(port=port, above=port + 2) for one in options]
+        result = cli("serve", *where, "--store", str(root))
+    told = f"cannot listen on 127.0.0.1:{port}: Address already in use. "
+    assert result.code == 5 and told in result.err
+    assert result.err.endswith(f"Give another place with {option}.\n")
+    assert state(root) == before
 
 
 def test_no_access_log_in_the_store(golden: Golden, cli: Cli, tmp_path: Path) -> None:

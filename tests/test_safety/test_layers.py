@@ -95,7 +95,7 @@ FLOORS = {
     ],
     "rmqctl.serve": [
         ["errors", "wire"],
-        ["ha", "state"],
+        ["ha", "listening", "state"],
         ["processors"],
         ["events"],
         ["connection", "services", "tls"],

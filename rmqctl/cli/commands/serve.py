@@ -172,7 +172,7 @@ def command(
     place = _Place(listen, vip_port, _tls(tls_cert, tls_key), metrics_port, access_log)
     accounts = None if acl_file is None else load_accounts(acl_file)
     conf = _conf(settings)
-    _check_unchanged(settings, access_log)
+    _check_unchanged(settings, place, ha, may_change=not read_only)
     with settings.open(writable=not read_only, **_changes(settings, flush, read_only)) as store:
         served = Served.of(
             store,
@@ -194,20 +194,41 @@ def command(
             return asyncio.run(_serve(settings, broker, place, ha, writer))
 
 
-def _check_unchanged(settings: Settings, access_log: Path | None) -> None:
-    """What is refused before opening for writing changes the checkpoint.
+def _check_unchanged(
+    settings: Settings, place: _Place, ha: HaOptions | None, *, may_change: bool
+) -> None:
+    """What is refused before opening for writing brings the store in order.
 
     :raises ConfigFileUnreadable: a file of config/ is broken. :raises UsageError: as of
-        :func:`_check_access_log`.
+        :func:`_check_access_log`. :raises CannotListen: as of :func:`_check_free`.
     """
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.services.schedule import load_delay_offsets
     from rmqctl.serve.processors.request import Served
 
-    _check_access_log(settings, access_log)
+    _check_access_log(settings, place.access_log)
     load_delay_offsets(settings.root)
     with MessageStore(settings.root, settings.config) as unchanged:
         Served.of(unchanged)
+    if may_change:
+        _check_free(place, ha)
+
+
+def _check_free(place: _Place, ha: HaOptions | None) -> None:
+    """:func:`~rmqctl.serve.listening.check_free` wherever the port is known."""
+    from rmqctl.serve.listening import check_free
+    from rmqctl.serve.sockets import VIP_PORT_DISTANCE
+
+    host, port = place.listen
+    asked = [(host, port, "--listen")]
+    if place.has_vip_port and port:
+        asked.append((host, port - VIP_PORT_DISTANCE, "--listen"))
+    if place.metrics_port is not None:
+        asked.append((host, place.metrics_port, "--metrics-port"))
+    if ha is not None and (port or ha.listen):
+        asked.append((*ha.place(host, port), "--ha-listen"))
+    for one in asked:
+        check_free(*one)
 
 
 def _check_access_log(settings: Settings, path: Path | None) -> None:

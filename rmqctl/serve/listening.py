@@ -1,0 +1,34 @@
+"""Where a server is to listen, and what the system has against it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rmqctl.serve.errors import CannotListen
+
+
+@contextmanager
+def named(host: str, port: int, option: str = "--listen") -> Iterator[None]:
+    """Around what listens there, as ``option`` says. :raises CannotListen: the system refuses."""
+    try:
+        yield
+    except OSError as error:
+        # asyncio's own text tells the address once more.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else str(error)
+        raise CannotListen(address=f"{host}:{port}", reason=reason, option=option) from error
+
+
+def check_free(host: str, port: int, option: str = "--listen") -> None:
+    """Listens there for a moment, at each address of the host: who is about to change something
+    before he listens knows beforehand. :raises CannotListen: the system refuses."""
+    with named(host, port, option):
+        places = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, _, _, _, address in places:
+            with socket.create_server(address, family=family):
+                pass
