@@ -43,14 +43,18 @@ def refused(
     from rmqctl.cli.output import note
     from rmqctl.engine.record.status import PutMessageStatus
 
-    if PutMessageStatus(status).is_of_store:
-        step = "Check owner, mount and free space"
-    else:
-        step = "Mend the message" if is_alone else "Mend the message or leave it out"
+    of_put = PutMessageStatus(status)
+    before = "" if is_alone else " What was put before it is stored"
     then = "try again" if is_alone else "go on from there"
-    before = "" if is_alone else " What was put before it is stored."
-    what = f"{where}{status}: {reason.rstrip('.')}."
-    note(f"error: {settings.root}: {what}{before} {step}, then {then}.")
+    if of_put is PutMessageStatus.CREATE_MAPEDFILE_FAILED:
+        # Its reason is an error with the next step in it.
+        step = f"{before}: {then}." if before else ""
+    elif of_put.is_of_store:
+        step = f"{before and before + '.'} Check owner, mount and free space, then {then}."
+    else:
+        mended = "Mend the message" if is_alone else "Mend the message or leave it out"
+        step = f"{before and before + '.'} {mended}, then {then}."
+    note(f"error: {settings.root}: {where}{status}: {reason.rstrip('.')}.{step}")
     return 5
 
 

@@ -278,6 +278,23 @@ def test_a_refused_message_ends_a_stream(cli: Cli, store: Path, tmp_path: Path) 
     assert [row["status"] for row in done.rows] == ["PUT_OK", "MESSAGE_ILLEGAL"]
 
 
+def test_a_file_in_the_place_of_a_queue_is_named_with_one_next_step(
+    cli: Cli, store: Path, tmp_path: Path
+) -> None:
+    (store / "consumequeue" / "new").mkdir(parents=True)
+    (store / "consumequeue" / "new" / "0").touch()
+    wrong = f"cannot write into {store}/consumequeue/new/0: it is no directory."
+    told = f"CREATE_MAPEDFILE_FAILED: {wrong} See what it is (`ls -ld`)."
+    done = cli("put", "--topic", "new", "--queue-id", "0", "--body", "x", store=store)
+    assert (done.code, done.err) == (5, f"error: {store}: {told}\n")
+    lines = ndjson(tmp_path / "in", *({"topic": name, "body": "x"} for name in ("a", "new", "b")))
+    done = cli("put", "--from", str(lines), "--format", "ndjson", store=store)
+    stored = "What was put before it is stored: go on from there."
+    assert (done.code, done.err) == (5, f"error: {store}: line 2: {told} {stored}\n")
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert [(row["topic"], row["queue_id"]) for row in rows] == [("a", 0), ("new", 0)]
+
+
 def test_plain_lines_and_full_messages_store_the_same_bytes(tmp_path: Path) -> None:
     """What the hurried path writes is what a single put writes."""
     lines = [

@@ -133,6 +133,12 @@ class PutMessageResult(_Kept):
         """The append, when the log has the message, also where the status is a later failure."""
         return self.append if self.append is not None and self.append.is_ok else None
 
+    def named(self, message: MessageExtBrokerInner) -> PutMessageResult:
+        """This, with the message's topic and queue where it was refused before it had any."""
+        if self.topic:
+            return self
+        return replace(self, topic=message.topic, queue_id=message.queue_id)
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:

@@ -203,7 +203,7 @@ class BulkAppender:
         encoded = self._putter.check(message)
         result = self._putter.append(encoded) if isinstance(encoded, EncodedMessage) else encoded
         if not result.is_ok or result.stored is None or not isinstance(encoded, EncodedMessage):
-            return result
+            return result.named(message)
         append = result.stored
         stored.newest.append(
             Appended(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
@@ -19,7 +18,7 @@ def put_one(
     store: MessageStore, message: MessageExtBrokerInner, *, flush: bool = True
 ) -> AppendResultRow:
     """Puts one message; the row says what became of it."""
-    return append_result_row(_named(store.put_message(message, flush=flush), message))
+    return append_result_row(store.put_message(message, flush=flush).named(message))
 
 
 class DryPut:
@@ -45,7 +44,7 @@ class DryPut:
         """
         checked = self._store.check_message(message)
         if isinstance(checked, PutMessageResult):
-            return append_result_row(_named(checked, message))
+            return append_result_row(checked.named(message))
         topic, queue_id = checked.message.topic, checked.message.queue_id
         for where in ((topic, queue_id), *self._multi(checked.message)):
             if where not in self._sound:
@@ -61,13 +60,6 @@ class DryPut:
         from rmqctl.engine.dispatch.multi import multi_queues
 
         return multi_queues(message, self._form, self._store.dispatcher)
-
-
-def _named(result: PutMessageResult, message: MessageExtBrokerInner) -> PutMessageResult:
-    """The result with the message's topic and queue, where it was refused before it had any."""
-    if result.topic:
-        return result
-    return replace(result, topic=message.topic, queue_id=message.queue_id)
 
 
 def append_result_row(result: PutMessageResult) -> AppendResultRow:
