@@ -12,13 +12,8 @@ that is out of reach, as over Spark Connect, queries answer the same, and take l
 
 from __future__ import annotations
 
-import atexit
-import hashlib
 import logging
-import shutil
-import tempfile
 import zipfile
-from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +29,7 @@ _RULES = {
 }
 #: Whose class is needed by tasks, too.
 _OF_TASKS = "ArrowReads"
+_JAR = "rmqctl-arrow-reads.jar"
 #: A session with files of its own does not look among those of the context.
 _OWN_FILES = "spark.sql.artifact.isolation.enabled"
 #: What was compiled for each JVM.
@@ -83,20 +79,15 @@ def _compiled(spark: SparkSession, above: Any, name: str) -> tuple[Any, dict[str
 
 def _send(spark: SparkSession, classes: dict[str, bytes]) -> None:
     """Has executors find these classes, those of a cluster and those of this machine."""
-    digest = hashlib.sha256(b"".join(classes[name] for name in sorted(classes))).hexdigest()
-    jar = _directory() / f"rmqctl-{digest[:16]}.jar"
-    if not jar.exists():
-        with zipfile.ZipFile(jar, "w") as file:
-            for name, code in classes.items():
-                file.writestr(f"{name.replace('.', '/')}.class", code)
+    from pyspark import SparkFiles
+
     context: Any = spark.sparkContext._jsc.sc()
-    if jar.name not in str(context.listJars()):
-        context.addJar(str(jar))
-
-
-@cache
-def _directory() -> Path:
-    """Where the driver keeps what executors may ask for as long as it runs."""
-    place = Path(tempfile.mkdtemp(prefix="rmqctl-spark-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    return place
+    if _JAR in str(context.listJars()):
+        return
+    # Spark removes the directory when the driver ends.
+    directory = Path(SparkFiles.getRootDirectory()) / "rmqctl"
+    directory.mkdir(exist_ok=True)
+    with zipfile.ZipFile(directory / _JAR, "w") as file:
+        for name, code in classes.items():
+            file.writestr(f"{name.replace('.', '/')}.class", code)
+    context.addJar(str(directory / _JAR))
