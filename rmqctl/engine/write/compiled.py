@@ -9,11 +9,13 @@ the answers, and all bytes, are the same with and without a kernel.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from formats.constants import CQ_STORE_UNIT_SIZE
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.indexwriter import KeyRun
 from rmqctl.engine.record.message import LOCALHOST, Host, MessageExtBrokerInner
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 #: What a bulk has at most: it takes no longer than a smaller one without the kernel.
 _BULK_RECORDS, _BULK_BYTES = 1 << 15, 16 << 20
+#: Messages of a queue in one bulk, of which the next bulk will have as many.
+_MANY = 64
 #: Bytes of log that disk space is asked for at once.
 _RESERVE = 4 << 20
 #: A host as the kernel takes it.
@@ -94,12 +98,36 @@ class CompiledAppender(BulkAppender):
         self._queues: list[tuple[str, int]] = []
         #: Those of this bulk, with the queue offsets before which their units have disk space.
         self._limits: dict[tuple[str, int], int] = {}
+        #: How many messages of this bulk went to each queue.
+        self._counts: Counter[tuple[str, int]] = Counter()
 
     def _begin(self, stored: Stored) -> None:
-        """A bulk begins where nothing is stored of it."""
+        """A bulk begins where nothing is stored of it. The queues of most of the one before are
+        let in at once: at each that the kernel has to ask for it stops all that it does."""
         if not stored:
             self._limits.clear()
             self._forget()
+            before, self._counts = self._counts, Counter()
+            for key, count in before.items():
+                if count >= _MANY and not self._putter.queues.is_crowded:
+                    self._expect(key, count + count // 8)
+
+    def _expect(self, key: tuple[str, int], count: int) -> None:
+        """Lets the kernel store so many messages into a queue, as far as its units have disk space
+        in its last file; where they have none it asks for it itself."""
+        queue_offset = self._putter.topic_queue_table.get(key)
+        if queue_offset is None:
+            return
+        in_file = self._putter.queues.file_size // CQ_STORE_UNIT_SIZE
+        limit, end = queue_offset, queue_offset + count
+        while limit < end and (limit == queue_offset or limit % in_file):
+            before, limit = limit, self._putter.reserve_units(key, limit)
+            if limit == before:
+                break
+        if limit > queue_offset:
+            self._limits[key] = limit
+            self._kernel.admit(*key, queue_offset, limit)
+            self._queues.append(key)
 
     @property
     def _is_usual(self) -> bool:
@@ -133,8 +161,10 @@ class CompiledAppender(BulkAppender):
         host, of_keys = said or host, KeyRun(*keys)
         run = Run(self._queues, host, place.base, log.write_offset, columns, of_queues, of_keys)
         log.advance(place.mapped, run.end - place.base, run.store_timestamp, run.end)
-        for queue in of_queues:
-            table[queue.topic, queue.queue_id] = queue.next_queue_offset
+        for queue, total in zip(of_queues, totals, strict=True):
+            key = queue.topic, queue.queue_id
+            table[key] = queue.next_queue_offset
+            self._counts[key] += total[1]
         stored.add(run)
 
     def _can_go_on(self, place: Place, stop: int, needed: int) -> bool:

@@ -161,18 +161,22 @@ fn append(data: &[u8], choice: &[u8; 8]) {
     let taken = appender.append(Room::of(&mut file), usize::MAX, place, &lines, 0, times);
     assert!(taken.position <= end && taken.at <= lines.len() + 1);
     assert!(taken.stop != Stop::Lines || taken.at >= lines.len());
-    let (rows, totals, keys) = appender.taken();
-    let mut position = start;
-    for row in &rows {
-        let Found::Record(record) = read(&file, position, file.len(), FILE) else {
-            panic!("what was stored is no record");
-        };
-        assert!((row.position, row.size) == (position, record.total_size));
-        position += row.size;
-    }
-    assert!(position == taken.position && file[position..].iter().all(|&byte| byte == 0));
-    assert_eq!(rows.len() as i64, totals.iter().map(|(_, total)| total.messages()).sum::<i64>());
-    assert!(keys.hashes.len() == keys.offsets.len() && keys.hashes.len() == keys.stamps.len());
+    appender.taken(|rows, totals, keys| {
+        let mut position = start;
+        for row in rows {
+            let Found::Record(record) = read(&file, position, file.len(), FILE) else {
+                panic!("what was stored is no record");
+            };
+            assert!((row.position, row.size) == (position, record.total_size));
+            position += row.size;
+        }
+        assert!(position == taken.position && file[position..].iter().all(|&byte| byte == 0));
+        assert_eq!(
+            rows.len() as i64,
+            totals.iter().map(|(_, total)| total.messages()).sum::<i64>()
+        );
+        assert!(keys.hashes.len() == keys.offsets.len() && keys.hashes.len() == keys.stamps.len());
+    });
 }
 
 /// Units of some queues, in any order: each is there once, in the file of a queue, too.

@@ -26,6 +26,9 @@ use crate::record::properties::{self, Properties};
 const MOST_PROPERTIES: usize = 64;
 const PREFIX: Prefix = PREFIXES[0];
 
+/// Queues that are known without a hash, at most.
+const RECENT: usize = 64;
+
 /// Why no further line was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
@@ -61,6 +64,8 @@ pub struct Fixed {
 /// have disk space.
 #[derive(Debug)]
 struct Queue {
+    /// As `Maker::numbers` has it.
+    name: Box<[u8]>,
     next: i64,
     limit: i64,
 }
@@ -110,6 +115,9 @@ pub struct Maker {
     template: [u8; PREFIX.size],
     numbers: HashMap<Box<[u8]>, u32>,
     queues: Vec<Queue>,
+    /// Numbers of queues that came last, by a few bytes of their names: to compare one takes less
+    /// time than a hash that no choice of names makes slow.
+    recent: [u32; RECENT],
     /// The queue of the message at which it stopped, as `numbers` has it.
     pub wanted: Vec<u8>,
     /// The record that was made last by itself ([`Self::encode`]).
@@ -132,6 +140,7 @@ impl Maker {
             template,
             numbers: HashMap::new(),
             queues: Vec::new(),
+            recent: [0; RECENT],
             wanted: Vec::new(),
             record: Vec::new(),
             made: 0,
@@ -141,9 +150,9 @@ impl Maker {
     /// Lets messages into a queue, from its queue offset `next` up to `limit`; its number.
     fn admit(&mut self, topic: &[u8], queue_id: i32, next: i64, limit: i64) -> u32 {
         let fresh = self.queues.len() as u32;
-        let number =
-            *self.numbers.entry(key(&mut Vec::new(), topic, queue_id).into()).or_insert(fresh);
-        let queue = Queue { next, limit };
+        let name: Box<[u8]> = key(&mut Vec::new(), topic, queue_id).into();
+        let number = *self.numbers.entry(name.clone()).or_insert(fresh);
+        let queue = Queue { name, next, limit };
         if number == fresh {
             self.queues.push(queue);
         } else {
@@ -176,7 +185,12 @@ impl Maker {
         clock: impl FnOnce() -> Result<i64, E>,
     ) -> Result<Made, Refused<E>> {
         let key = key(&mut self.wanted, message.topic.as_bytes(), message.queue_id);
-        let number = *self.numbers.get(key).ok_or(Refused::Stopped(Stop::Queue, 0))?;
+        let recent = &mut self.recent[recent_of(key)];
+        let known = self.queues.get(*recent as usize).is_some_and(|queue| *queue.name == *key);
+        if !known {
+            *recent = *self.numbers.get(key).ok_or(Refused::Stopped(Stop::Queue, 0))?;
+        }
+        let number = *recent;
         let queue = &self.queues[number as usize];
         let queue_offset = queue.next;
         if queue_offset >= queue.limit {
@@ -301,10 +315,10 @@ impl Appender {
         number
     }
 
-    /// What was stored since this was asked last: rows, what went to which queues, and keys.
-    pub fn taken(&mut self) -> (Vec<Row>, Vec<(u32, Total)>, Keys) {
+    /// Tells of what was stored since this was asked last: rows, what went to which queues, and keys.
+    pub fn taken<T>(&mut self, told: impl FnOnce(&[Row], &[(u32, Total)], &Keys) -> T) -> T {
         self.maker.made = 0;
-        self.storing.taken()
+        self.storing.taken(told)
     }
 
     /// Forgets all queues.
@@ -458,6 +472,13 @@ impl Origin {
 
 /// A property, with room for the hash of its name.
 pub type Entry<'a> = (u32, (&'a str, &'a str));
+
+/// Where a queue stands among those that came last.
+#[inline]
+fn recent_of(name: &[u8]) -> usize {
+    let of = |at: usize| name.get(at).copied().map_or(0, usize::from);
+    (of(3) * 5 + of(name.len() - 1) + name.len() * 3) % RECENT
+}
 
 /// The name of a queue, in `room`.
 pub fn key<'a>(room: &'a mut Vec<u8>, topic: &[u8], queue_id: i32) -> &'a [u8] {

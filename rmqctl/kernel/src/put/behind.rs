@@ -221,7 +221,7 @@ mod tests {
                 assert!(behind.other.is_some() || position < alone.saturating_add(3 * CHUNK_BYTES));
             }
         });
-        let said = format!("{:?}", appender.taken());
+        let said = appender.taken(|rows, totals, keys| format!("{:?}", (rows, totals, keys)));
         (file, said)
     }
 
@@ -266,7 +266,7 @@ mod tests {
             })
         }));
         assert!(told.is_err());
-        let (rows, ..) = appender.taken();
+        let rows = appender.taken(|rows, _, _| rows.to_vec());
         // What is told of is stored, and nothing else is told of.
         assert!(rows.iter().all(|row| file[row.position + 3] != 0));
         assert!(!rows.is_empty() && rows.last().is_some_and(|row| row.position < 1 << 17));

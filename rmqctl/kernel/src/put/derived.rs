@@ -54,6 +54,12 @@ pub fn add_hashes(record: &[u8], found: &Properties, key_prefix: u32, hashes: &m
 }
 
 impl Keys {
+    pub fn clear(&mut self) {
+        self.hashes.clear();
+        self.offsets.clear();
+        self.stamps.clear();
+    }
+
     /// Adds the keys of one record.
     #[inline]
     pub fn add(&mut self, record: &[u8], found: &Properties, prefix: u32, offset: i64, stamp: i64) {

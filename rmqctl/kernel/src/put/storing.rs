@@ -55,13 +55,17 @@ impl Storing {
         }
     }
 
-    /// Rows, what went to which queues, and keys, since this was asked last.
-    pub fn taken(&mut self) -> (Vec<Row>, Vec<(u32, Total)>, Keys) {
+    /// Tells of rows, what went to which queues, and keys, since this was asked last. Their memory
+    /// is kept for what comes next.
+    pub fn taken<T>(&mut self, told: impl FnOnce(&[Row], &[(u32, Total)], &Keys) -> T) -> T {
         let queues = self.queues.iter_mut().enumerate();
         let filled = queues.filter(|(_, (_, total))| !total.units.is_empty());
-        let totals =
+        let totals: Vec<_> =
             filled.map(|(number, (_, total))| (number as u32, std::mem::take(total))).collect();
-        (std::mem::take(&mut self.rows), totals, std::mem::take(&mut self.keys))
+        let answer = told(&self.rows, &totals, &self.keys);
+        self.rows.clear();
+        self.keys.clear();
+        answer
     }
 
     /// Forgets all queues.

@@ -92,22 +92,23 @@ impl Appender {
 
     /// What was stored since this was asked last.
     fn taken<'py>(&mut self, py: Python<'py>) -> PyResult<Stored<'py>> {
-        let (rows, totals, keys) = self.records.taken();
-        let column = |value: fn(&Row) -> i64| rows.iter().map(value);
-        let columns: Vec<i64> = column(|row| i64::from(row.queue))
-            .chain(column(|row| row.position as i64))
-            .chain(column(|row| row.size as i64))
-            .chain(column(|row| row.queue_offset))
-            .chain(column(|row| row.store_timestamp))
-            .collect();
-        let totals = totals.iter().map(|(number, total)| {
-            let units = PyBytes::new(py, &total.units);
-            (*number, total.messages(), total.bytes, total.next, total.physical_offset, units)
-        });
-        let hashes = numbers_of(py, &keys.hashes, i32::to_ne_bytes)?;
-        let keys = (hashes, longs(py, &keys.offsets)?, longs(py, &keys.stamps)?);
         let host = self.host.take().map(|host| host_of(py, host)).transpose()?;
-        Ok((longs(py, &columns)?, totals.collect(), keys, host))
+        self.records.taken(|rows, totals, keys| {
+            let column = |value: fn(&Row) -> i64| rows.iter().map(value);
+            let columns: Vec<i64> = column(|row| i64::from(row.queue))
+                .chain(column(|row| row.position as i64))
+                .chain(column(|row| row.size as i64))
+                .chain(column(|row| row.queue_offset))
+                .chain(column(|row| row.store_timestamp))
+                .collect();
+            let totals = totals.iter().map(|(number, total)| {
+                let units = PyBytes::new(py, &total.units);
+                (*number, total.messages(), total.bytes, total.next, total.physical_offset, units)
+            });
+            let hashes = numbers_of(py, &keys.hashes, i32::to_ne_bytes)?;
+            let keys = (hashes, longs(py, &keys.offsets)?, longs(py, &keys.stamps)?);
+            Ok((longs(py, &columns)?, totals.collect(), keys, host))
+        })
     }
 
     /// Forgets all queues.
