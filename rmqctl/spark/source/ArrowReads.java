@@ -18,7 +18,6 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
-import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Batch;
@@ -62,18 +61,6 @@ import scala.jdk.javaapi.CollectionConverters;
  * are casts. What tasks need is sent to the executors as a jar.
  */
 public final class ArrowReads extends Rule {
-    /** Makes this a rule of a session, once. */
-    public void install(SparkSession session) {
-        List rules = new ArrayList(list(session.experimental().extraOptimizations()));
-        for (Iterator each = rules.iterator(); each.hasNext(); ) {
-            if (((Rule) each.next()).ruleName().equals(ruleName())) {
-                return;
-            }
-        }
-        rules.add(this);
-        session.experimental().extraOptimizations_$eq(seq(rules));
-    }
-
     public TreeNode apply(TreeNode tree) {
         LogicalPlan plan = (LogicalPlan) tree;
         if (plan instanceof DataSourceV2ScanRelation) {

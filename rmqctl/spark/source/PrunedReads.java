@@ -57,18 +57,6 @@ public final class PrunedReads extends Rule {
     /** Longer lists of values skip nothing worth their length. */
     private static final int MOST_VALUES = 1000;
 
-    /** Makes this a rule of a session, once. */
-    public void install(SparkSession session) {
-        List rules = new ArrayList(list(session.experimental().extraOptimizations()));
-        for (Iterator each = rules.iterator(); each.hasNext(); ) {
-            if (((Rule) each.next()).ruleName().equals(ruleName())) {
-                return;
-            }
-        }
-        rules.add(this);
-        session.experimental().extraOptimizations_$eq(seq(rules));
-    }
-
     public TreeNode apply(TreeNode plan) {
         return pruned((LogicalPlan) plan, null);
     }

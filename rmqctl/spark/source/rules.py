@@ -53,7 +53,8 @@ def install_rules(spark: SparkSession) -> None:
             rule, classes = _compiled(spark, session.getClass().getClassLoader(), name)
             if name == _OF_TASKS:
                 _send(spark, classes)
-            rule.install(session)
+            known = session.experimental().extraOptimizations()
+            getattr(session.experimental(), "extraOptimizations_$eq")(known.appended(rule))
         except (Py4JError, OSError) as error:
             log.warning("%s: %s", otherwise, error)
 
