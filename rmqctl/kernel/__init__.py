@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "RMQCTL_KERNEL"
 #: How Python and the kernel talk; the kernel's own is in src/python/mod.rs.
-_INTERFACE = 20
+_INTERFACE = 21
 
 
 class Kernel(NamedTuple):

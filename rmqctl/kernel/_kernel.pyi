@@ -166,6 +166,12 @@ Stored = tuple[
     tuple[bytes, int] | None,
 ]
 
+#: Asked for a topic, a queue id and the queue's next offset, where that is known: that offset, and
+#: the one before which its units have disk space.
+AskedForQueue = Callable[[str, int, int | None], tuple[int, int] | None]
+#: Asked for the positions at which the next record begins and ends: up to where there is room.
+AskedForRoom = Callable[[int, int], int | None]
+
 class Appender:
     def __init__(
         self,
@@ -177,7 +183,6 @@ class Appender:
         classes: tuple[type, type] | None,
     ) -> None: ...
     def admit(self, topic: str, queue_id: int, next: int, limit: int) -> int: ...
-    def wanted(self) -> tuple[str, int, int | None]: ...
     def taken(self) -> Stored: ...
     def forget(self) -> None: ...
     def append(
@@ -193,8 +198,10 @@ class Appender:
         enough: int,
         born_timestamp: int,
         store_timestamp: int,
+        queue: AskedForQueue | None = None,
+        room: AskedForRoom | None = None,
         descriptor: int = -1,
-    ) -> tuple[int, int, int, int, int]: ...
+    ) -> tuple[int, int, int, int, BaseException | None]: ...
     def append_messages(
         self,
         buffer: object,
@@ -207,6 +214,8 @@ class Appender:
         most: int,
         enough: int,
         clock: Callable[[], int] | None,
+        queue: AskedForQueue | None = None,
+        room: AskedForRoom | None = None,
         descriptor: int = -1,
     ) -> tuple[int, Any, int, int]: ...
     def put(

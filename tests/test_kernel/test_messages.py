@@ -162,48 +162,6 @@ def in_one_go(count: int) -> Iterator[MessageExtBrokerInner]:
     raise Broken("it ends here")
 
 
-def test_queues_of_the_bulk_before_are_let_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over the ends of their files, too; the kernel asks for the others, and where one has more
-    messages than it had."""
-    monkeypatch.setattr(compiled, "_BULK_RECORDS", 300)
-    config = parse_broker_conf(
-        "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=100\nmaxIndexNum=50000\n"
-        "mappedFileSizeConsumeQueue=6000"
-    )
-    # A queue that gets most of each bulk, one that comes and goes, and some of a few messages.
-    topics = ["most" if n % 3 else "then" if n // 300 % 2 else f"few{n % 7}" for n in range(2400)]
-    messages = [
-        as_plain(MessageExtBrokerInner(topic, b"x", 0, properties={"KEYS": f"k{n}"}))
-        for n, topic in enumerate(topics)
-    ]
-    asked: list[int] = []
-
-    def put(choice: str) -> Any:
-        monkeypatch.setenv(kernel.VARIABLE, choice)
-        asked.append(0)
-        with TemporaryDirectory() as directory:
-            root = Path(directory) / "store"
-            with MessageStore(root, config, writable=True, create=True, clock=lambda: NOW) as store:
-                bulks = store.put_stream(iter(messages), flush=False)
-                answers = [result.stored for bulk in bulks for result in bulk]
-                places = [(one.wrote_offset, one.queue_offset) for one in answers if one]
-            return places, files_of(root)
-
-    admit = compiled.CompiledAppender._admit
-
-    def counted(self: compiled.CompiledAppender) -> bool:
-        asked[-1] += 1
-        return admit(self)
-
-    monkeypatch.setattr(compiled.CompiledAppender, "_admit", counted)
-    assert_alike(put)
-    often = max(asked)
-    asked.clear()
-    monkeypatch.setattr(compiled, "_MANY", 1 << 20)
-    assert_alike(put)
-    assert 0 < often < max(asked)
-
-
 def test_what_one_thread_makes_and_another_one_stores(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

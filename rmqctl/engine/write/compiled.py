@@ -9,13 +9,11 @@ the answers, and all bytes, are the same with and without a kernel.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from formats.constants import CQ_STORE_UNIT_SIZE
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.indexwriter import KeyRun
 from rmqctl.engine.record.message import LOCALHOST, Host, MessageExtBrokerInner
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 
 #: What a bulk has at most: it takes no longer than a smaller one without the kernel.
 _BULK_RECORDS, _BULK_BYTES = 1 << 15, 16 << 20
-#: Messages of a queue in one bulk, of which the next bulk will have as many.
-_MANY = 64
 #: Bytes of log that disk space is asked for at once.
 _RESERVE = 4 << 20
 #: A host as the kernel takes it.
@@ -98,36 +94,12 @@ class CompiledAppender(BulkAppender):
         self._queues: list[tuple[str, int]] = []
         #: Those of this bulk, with the queue offsets before which their units have disk space.
         self._limits: dict[tuple[str, int], int] = {}
-        #: How many messages of this bulk went to each queue.
-        self._counts: Counter[tuple[str, int]] = Counter()
 
     def _begin(self, stored: Stored) -> None:
-        """A bulk begins where nothing is stored of it. The queues of most of the one before are
-        let in at once: at each that the kernel has to ask for it stops all that it does."""
+        """A bulk begins where nothing is stored of it."""
         if not stored:
             self._limits.clear()
             self._forget()
-            before, self._counts = self._counts, Counter()
-            for key, count in before.items():
-                if count >= _MANY and not self._putter.queues.is_crowded:
-                    self._expect(key, count + count // 8)
-
-    def _expect(self, key: tuple[str, int], count: int) -> None:
-        """Lets the kernel store so many messages into a queue, as far as its units have disk space
-        in its last file; where they have none it asks for it itself."""
-        queue_offset = self._putter.topic_queue_table.get(key)
-        if queue_offset is None:
-            return
-        in_file = self._putter.queues.file_size // CQ_STORE_UNIT_SIZE
-        limit, end = queue_offset, queue_offset + count
-        while limit < end and (limit == queue_offset or limit % in_file):
-            before, limit = limit, self._putter.reserve_units(key, limit)
-            if limit == before:
-                break
-        if limit > queue_offset:
-            self._limits[key] = limit
-            self._kernel.admit(*key, queue_offset, limit)
-            self._queues.append(key)
 
     @property
     def _is_usual(self) -> bool:
@@ -161,50 +133,47 @@ class CompiledAppender(BulkAppender):
         host, of_keys = said or host, KeyRun(*keys)
         run = Run(self._queues, host, place.base, log.write_offset, columns, of_queues, of_keys)
         log.advance(place.mapped, run.end - place.base, run.store_timestamp, run.end)
-        for queue, total in zip(of_queues, totals, strict=True):
-            key = queue.topic, queue.queue_id
-            table[key] = queue.next_queue_offset
-            self._counts[key] += total[1]
+        for queue in of_queues:
+            table[queue.topic, queue.queue_id] = queue.next_queue_offset
         stored.add(run)
 
-    def _can_go_on(self, place: Place, stop: int, needed: int) -> bool:
-        """Does what the kernel needs to take the message at which it stopped; False where that one
-        is for a single put, or for the next bulk."""
-        if stop == Stop.QUEUE:
-            return self._admit()
-        if stop != Stop.ROOM or needed > place.end:
-            return False
-        start = place.base + place.position
-        size = needed - place.position
-        ahead = min(max(size, _RESERVE), place.end - place.position)
-        # A disk that has not so much left may have enough.
-        reserved = reserve_room(place.mapped, start, ahead) or reserve_room(
-            place.mapped, start, size
-        )
+    def _reserve(self, place: Place, position: int, end: int) -> int | None:
+        """Where the kernel may store up to, of which the next record lies between two positions;
+        None where that one is for a single put, or for the next bulk. Others store meanwhile."""
+        if end > place.end:
+            return None
+        ahead = min(max(end - position, _RESERVE), place.end - position)
+        reserved = 0
+        for size in (ahead, end - position):  # A disk that has not so much left may have enough.
+            reserved = reserved or reserve_room(place.mapped, place.base + position, size)
+        if not reserved:
+            return None
         # Behind the last record there is a blank's place.
-        place.reserved = max(min(reserved - place.base, place.end), place.position)
-        return bool(reserved)
+        place.reserved = max(min(reserved - place.base, place.end), position)
+        return place.reserved
 
-    def _admit(self) -> bool:
-        """Lets the kernel store into the queue that it asks for; False where a single put has to
-        make it, or finds no disk space for its units, or is to end the bulk."""
-        topic, queue_id, next_offset = self._kernel.wanted()
+    def _admit(self, topic: str, queue_id: int, next_offset: int | None) -> tuple[int, int] | None:
+        """Lets the kernel store into a queue, from its next queue offset up to the one before which
+        its units have disk space; None where a single put has to make it, or finds no disk space,
+        or is to end the bulk. Others store meanwhile.
+
+        :param next_offset: of a queue that the kernel knows; the table is not told before all is
+            taken.
+        """
         key = topic, queue_id
-        # Of a queue that the kernel knows the table is not told before all is taken.
-        known = self._putter.topic_queue_table.get(key)
-        queue_offset = known if next_offset is None else next_offset
+        is_new = next_offset is None
+        queue_offset = self._putter.topic_queue_table.get(key) if is_new else next_offset
         if queue_offset is None:
-            return False
+            return None
         if queue_offset >= self._limits.get(key, 0):
             if self._putter.queues.is_crowded:
-                return False
+                return None
             self._limits[key] = self._putter.reserve_units(key, queue_offset)
             if queue_offset >= self._limits[key]:
-                return False
-        number = self._kernel.admit(*key, queue_offset, self._limits[key])
-        if number == len(self._queues):
+                return None
+        if is_new:
             self._queues.append(key)
-        return True
+        return queue_offset, self._limits[key]
 
 
 def kernel_appender(

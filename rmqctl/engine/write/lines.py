@@ -7,6 +7,7 @@ The kernel makes records of lines, many in one call, as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.record.message import LOCALHOST, Host
@@ -93,7 +94,7 @@ class LineAppender(CompiledAppender):
         try:
             while lines.has_lines():
                 born, timestamp = lines.clock(), self._putter.clock()
-                place.position, at, count, stop, needed = self._kernel.append(
+                place.position, at, count, stop, problem = self._kernel.append(
                     place.buffer,
                     lines.block,
                     lines.at,
@@ -104,10 +105,14 @@ class LineAppender(CompiledAppender):
                     enough=limit - place.base,
                     born_timestamp=born,
                     store_timestamp=timestamp,
+                    queue=self._admit,
+                    room=partial(self._reserve, place),
                     descriptor=place.descriptor,
                 )
                 lines.taken(at, count)
-                if stop != Stop.END and not self._can_go_on(place, stop, needed):
+                if problem is not None:
+                    raise problem
+                if stop != Stop.END:
                     return
         finally:
             self._take(stored, place, lines.store_host)

@@ -7,6 +7,7 @@ It takes them from their iterator as it goes, and reads the fields of each, as
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ class MessageAppender(CompiledAppender):
         try:
             # A store's first record is that of a single put, as the first one of each queue is.
             while True:
-                place.position, held, stop, needed = self._kernel.append_messages(
+                place.position, held, stop, _ = self._kernel.append_messages(
                     place.buffer,
                     self._source,
                     message,
@@ -73,6 +74,8 @@ class MessageAppender(CompiledAppender):
                     most=self._most_records - len(stored),
                     enough=limit - place.base,
                     clock=self._clock,
+                    queue=self._admit,
+                    room=partial(self._reserve, place),
                     descriptor=place.descriptor,
                 )
                 if stop == Stop.FAILED:
@@ -83,7 +86,7 @@ class MessageAppender(CompiledAppender):
                 message = held
                 if stop == Stop.HOST:
                     self._take(stored, place)
-                elif not self._can_go_on(place, stop, needed):
+                else:
                     return message
         finally:
             self._take(stored, place)

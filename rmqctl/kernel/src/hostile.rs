@@ -158,7 +158,8 @@ fn append(data: &[u8], choice: &[u8; 8]) {
     let most = usize::from(choice[6]) % 8;
     let place = Place { position: start, end, file_from_offset: FILE, most, enough: end };
     let times = Times { born: 1, stored: 2 };
-    let taken = appender.append(Room::of(&mut file), usize::MAX, place, &lines, 0, times);
+    let room = Room::of(&mut file);
+    let (taken, Ok(())) = appender.append(room, usize::MAX, place, (&lines, 0), times, &mut ());
     assert!(taken.position <= end && taken.at <= lines.len() + 1);
     assert!(taken.stop != Stop::Lines || taken.at >= lines.len());
     appender.taken(|rows, totals, keys| {

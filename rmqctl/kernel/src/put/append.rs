@@ -6,6 +6,7 @@
 //! stops, and says why: the answers to those are Python's.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::mem;
 
 use memchr::memchr;
@@ -101,6 +102,37 @@ pub struct Taken {
     pub needed: usize,
 }
 
+/// Who is asked, while others store, for what the next message needs; without an answer it is not
+/// taken.
+pub trait Asked {
+    type Error;
+
+    /// The offset of the next message of a queue, which is `next` where the queue was admitted, and
+    /// the one before which its units have disk space.
+    fn queue(
+        &mut self,
+        topic: &str,
+        queue_id: i32,
+        next: Option<i64>,
+    ) -> Result<Option<(i64, i64)>, Self::Error>;
+
+    /// The place before which records may end, where the next one begins and ends at these.
+    fn room(&mut self, position: usize, needed: usize) -> Result<Option<usize>, Self::Error>;
+}
+
+/// Nobody is asked.
+impl Asked for () {
+    type Error = Infallible;
+
+    fn queue(&mut self, _: &str, _: i32, _: Option<i64>) -> Result<Option<(i64, i64)>, Infallible> {
+        Ok(None)
+    }
+
+    fn room(&mut self, _: usize, _: usize) -> Result<Option<usize>, Infallible> {
+        Ok(None)
+    }
+}
+
 /// Appends to one store. Queues are admitted for one bulk, and forgotten after it.
 pub struct Appender {
     pub maker: Maker,
@@ -163,9 +195,43 @@ impl Maker {
 
     /// The queue offset of the next message of the queue at which it stopped; None: it was not
     /// admitted.
-    pub fn next_of_wanted(&self) -> Option<i64> {
+    fn next_of_wanted(&self) -> Option<i64> {
         let number = self.numbers.get(&*self.wanted)?;
         Some(self.queues[*number as usize].next)
+    }
+
+    /// Asks for what the message needs at which it stopped, and for which there would be this
+    /// place; whether that message may be taken now.
+    pub fn ask<A: Asked>(
+        &mut self,
+        asked: &mut A,
+        (stop, needed): (Stop, usize),
+        place: &mut Place,
+        position: usize,
+        behind: &mut Behind<'_, '_>,
+    ) -> Result<bool, A::Error> {
+        match stop {
+            Stop::Queue => {
+                let next = self.next_of_wanted();
+                let Some((queue_id, name)) = self.wanted.split_first_chunk() else {
+                    return Ok(false);
+                };
+                let (queue_id, name) = (i32::from_be_bytes(*queue_id), name.to_vec());
+                let Ok(topic) = std::str::from_utf8(&name) else { return Ok(false) };
+                let Some((next, limit)) = asked.queue(topic, queue_id, next)? else {
+                    return Ok(false);
+                };
+                let number = self.admit(&name, queue_id, next, limit);
+                behind.admit(number, &name);
+                Ok(next < limit)
+            }
+            Stop::Room => {
+                let end = asked.room(position, needed)?.unwrap_or(place.end);
+                place.end = end.max(place.end);
+                Ok(needed <= end)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Whether as much was stored as was asked for.
@@ -311,7 +377,7 @@ impl Appender {
     /// Lets messages into a queue, from its queue offset `next` up to `limit`; its number.
     pub fn admit(&mut self, topic: &[u8], queue_id: i32, next: i64, limit: i64) -> u32 {
         let number = self.maker.admit(topic, queue_id, next, limit);
-        self.storing.admit(number, topic);
+        self.storing.admit(number, derived::key_prefix(topic));
         number
     }
 
@@ -329,42 +395,46 @@ impl Appender {
     }
 
     /// Stores the messages of `lines` from the place `at` on, until one is not to be taken; the first
-    /// `alone` bytes by this thread.
-    pub fn append(
+    /// `alone` bytes by this thread. What it came to before an error is told, too.
+    pub fn append<A: Asked>(
         &mut self,
         room: Room<'_>,
         alone: usize,
         place: Place,
-        lines: &[u8],
-        at: usize,
+        (lines, at): (&[u8], usize),
         times: Times,
-    ) -> Taken {
+        asked: &mut A,
+    ) -> (Taken, Result<(), A::Error>) {
         let Appender { maker, storing } = self;
-        let work = Work { storing, room, file_from_offset: place.file_from_offset };
-        store_behind(work, alone, |behind| maker.take_lines(place, lines, at, times, behind))
+        let work = Work::new(storing, room, place.file_from_offset, None);
+        let mut taken =
+            Taken { position: place.position, at, lines: 0, stop: Stop::Lines, needed: 0 };
+        let done = store_behind(work, alone, |behind| {
+            maker.take_lines(place, lines, &mut taken, times, asked, behind)
+        });
+        (taken, done)
     }
 }
 
 impl Maker {
-    /// Makes the records of the messages of `lines` from the place `at` on.
-    fn take_lines(
+    /// Makes the records of the messages of `lines` from the place on that `taken` says.
+    fn take_lines<A: Asked>(
         &mut self,
-        place: Place,
+        mut place: Place,
         lines: &[u8],
-        at: usize,
+        taken: &mut Taken,
         times: Times,
+        asked: &mut A,
         behind: &mut Behind<'_, '_>,
-    ) -> Taken {
+    ) -> Result<(), A::Error> {
         put(&mut self.template, PREFIX.born_timestamp, times.born.to_be_bytes());
-        let mut taken =
-            Taken { position: place.position, at, lines: 0, stop: Stop::Lines, needed: 0 };
         while taken.at < lines.len() {
             let rest = &lines[taken.at..];
             let line = &rest[..memchr(b'\n', rest).unwrap_or(rest.len())];
             if !line.iter().all(|byte| b" \t\r".contains(byte)) {
                 if self.is_full(place, taken.position) {
                     taken.stop = Stop::Full;
-                    return taken;
+                    return Ok(());
                 }
                 let records = behind.records();
                 match self.take_line(records, place, taken.position, line, times.stored) {
@@ -372,17 +442,20 @@ impl Maker {
                         behind.add(made);
                         taken.position += made.row.size;
                     }
-                    Err((stop, needed)) => {
-                        taken.stop = stop;
-                        taken.needed = needed;
-                        return taken;
+                    Err(stop) => {
+                        (taken.stop, taken.needed) = stop;
+                        if !self.ask(asked, stop, &mut place, taken.position, behind)? {
+                            return Ok(());
+                        }
+                        continue;
                     }
                 }
             }
             taken.at += line.len() + 1;
             taken.lines += 1;
         }
-        taken
+        (taken.stop, taken.needed) = (Stop::Lines, 0);
+        Ok(())
     }
 
     /// Makes the record of the message of one line for `position`, behind what is in `records`, or

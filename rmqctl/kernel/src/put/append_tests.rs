@@ -28,7 +28,9 @@ fn appender() -> Appender {
 fn append(appender: &mut Appender, file: &mut [u8], position: usize, lines: &[u8]) -> Taken {
     let end = file.len();
     let place = Place { position, end, file_from_offset: FILE, most: 100, enough: end };
-    appender.append(Room::of(file), usize::MAX, place, lines, 0, TIMES)
+    let (taken, Ok(())) =
+        appender.append(Room::of(file), usize::MAX, place, (lines, 0), TIMES, &mut ());
+    taken
 }
 
 #[test]

@@ -7,20 +7,22 @@
 
 use std::mem;
 use std::panic::resume_unwind;
+use std::process;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use crate::bytes::mapped::Room;
-use crate::put::storing::{Made, Storing};
+use crate::put::derived;
+use crate::put::storing::{Clock, Made, Storing};
 
 /// Bytes of records that are handed on together. What is less is stored by the thread that made it.
-const CHUNK_BYTES: usize = 1 << 16;
+const CHUNK_BYTES: usize = 1 << 18;
 /// Chunks that wait at most: who makes records waits for who stores them, and memory stays flat.
 const MOST_CHUNKS: usize = 4;
 /// What a stream has stored by the thread that makes it, at least: of less the start of another one
 /// is a good part of the time.
-pub const ALONE_BYTES: usize = 8 * CHUNK_BYTES;
+pub const ALONE_BYTES: usize = 1 << 19;
 
 /// Whether there is a processor for a second thread.
 pub fn has_processors() -> bool {
@@ -30,13 +32,17 @@ pub fn has_processors() -> bool {
 
 /// What records are stored into, in the file that begins at this offset.
 pub struct Work<'a> {
-    pub storing: &'a mut Storing,
-    pub room: Room<'a>,
-    pub file_from_offset: i64,
+    storing: &'a mut Storing,
+    room: Room<'a>,
+    file_from_offset: i64,
+    clock: Clock,
+    process: u32,
 }
 
-/// Records one behind the other, and where they go.
+/// Records one behind the other, and where they go; before them the queues that were not known yet,
+/// by their numbers, with the hashes of what stands before their keys.
 struct Chunk {
+    admitted: Vec<(u32, u32)>,
     records: Vec<u8>,
     made: Vec<Made>,
 }
@@ -44,7 +50,8 @@ struct Chunk {
 impl Default for Chunk {
     /// Of most messages the last one still fits: memory that grows is copied each time.
     fn default() -> Self {
-        Chunk { records: Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 8), made: Vec::new() }
+        let records = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 8);
+        Chunk { admitted: Vec::new(), records, made: Vec::new() }
     }
 }
 
@@ -86,6 +93,11 @@ impl Behind<'_, '_> {
     /// Where `Maker::make` makes the next record.
     pub fn records(&mut self) -> &mut Vec<u8> {
         &mut self.chunk.records
+    }
+
+    /// Records that are added after this may go to the queue of this number.
+    pub fn admit(&mut self, number: u32, topic: &[u8]) {
+        self.chunk.admitted.push((number, derived::key_prefix(topic)));
     }
 
     /// Takes the record that was made there.
@@ -154,7 +166,16 @@ impl Behind<'_, '_> {
     }
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    pub fn new(
+        storing: &'a mut Storing,
+        room: Room<'a>,
+        file_from_offset: i64,
+        clock: Clock,
+    ) -> Self {
+        Work { storing, room, file_from_offset, clock, process: process::id() }
+    }
+
     /// Of a stream that goes on more comes than this.
     fn claim(&mut self, chunk: &Chunk) {
         if let Some(first) = chunk.made.first() {
@@ -164,8 +185,16 @@ impl Work<'_> {
     }
 
     fn store(&mut self, chunk: &mut Chunk) {
-        let Chunk { records, made } = chunk;
-        self.storing.store(&mut self.room, self.file_from_offset, made, records);
+        let Chunk { admitted, records, made } = chunk;
+        // What gives messages may have forked: where they go is not the child's.
+        if process::id() != self.process {
+            made.clear();
+        }
+        for (number, key_prefix) in admitted.drain(..) {
+            self.storing.admit(number, key_prefix);
+        }
+        let clock = self.clock;
+        self.storing.store(&mut self.room, self.file_from_offset, made, records, clock);
         records.clear();
         made.clear();
     }
@@ -196,7 +225,7 @@ mod tests {
         };
         let (maker, storing) = (&mut appender.maker, &mut appender.storing);
         let room = Room::of(&mut file);
-        let work = Work { storing, room, file_from_offset: place.file_from_offset };
+        let work = Work::new(storing, room, place.file_from_offset, None);
         store_behind(work, alone, |behind| {
             let mut position = 0;
             for number in 0..messages {
@@ -238,18 +267,23 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_other_thread_is_told() {
-        let mut file = vec![0; 1 << 17];
+        let mut file = vec![0; 2 * CHUNK_BYTES];
         let mut appender = empty();
         appender.admit(b"t", 0, 0, 1 << 20);
         // The room ends before the place that records are made for.
-        let place =
-            Place { position: 0, end: 1 << 20, file_from_offset: 0, most: 9999, enough: 1 << 20 };
+        let place = Place {
+            position: 0,
+            end: 16 * CHUNK_BYTES,
+            file_from_offset: 0,
+            most: 9999,
+            enough: 16 * CHUNK_BYTES,
+        };
         let (maker, storing) = (&mut appender.maker, &mut appender.storing);
-        let work = Work { storing, room: Room::of(&mut file), file_from_offset: 0 };
+        let work = Work::new(storing, Room::of(&mut file), 0, None);
         let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             store_behind(work, 0, |behind| {
                 let mut position = 0;
-                while position < 1 << 19 {
+                while position < 8 * CHUNK_BYTES {
                     let mut message = Message {
                         topic: "t",
                         queue_id: 0,
@@ -269,6 +303,6 @@ mod tests {
         let rows = appender.taken(|rows, _, _| rows.to_vec());
         // What is told of is stored, and nothing else is told of.
         assert!(rows.iter().all(|row| file[row.position + 3] != 0));
-        assert!(!rows.is_empty() && rows.last().is_some_and(|row| row.position < 1 << 17));
+        assert!(!rows.is_empty() && rows.last().is_some_and(|row| row.position < 2 * CHUNK_BYTES));
     }
 }

@@ -26,6 +26,9 @@ pub struct Made {
     pub found: Option<Properties>,
 }
 
+/// Says the time (ms) of what is stored now; without one each record was given its own.
+pub type Clock = Option<fn() -> i64>;
+
 /// What was stored into a queue since this was asked last: the bytes of its records, the physical
 /// offset of the first one, the queue offset behind the last, and units.
 #[derive(Debug, Default)]
@@ -48,10 +51,10 @@ pub struct Storing {
 }
 
 impl Storing {
-    /// Records may go to the queue of this number.
-    pub fn admit(&mut self, number: u32, topic: &[u8]) {
+    /// Records may go to the queue of this number, whose keys follow what has this hash.
+    pub fn admit(&mut self, number: u32, key_prefix: u32) {
         if number as usize == self.queues.len() {
-            self.queues.push((derived::key_prefix(topic), Total::default()));
+            self.queues.push((key_prefix, Total::default()));
         }
     }
 
@@ -85,21 +88,24 @@ impl Storing {
     }
 
     /// Stores records that were made, one behind the other as they lie in `records`, in the file that
-    /// begins at this offset.
+    /// begins at this offset, at the time that the clock says, if there is one.
     pub fn store(
         &mut self,
         room: &mut Room<'_>,
         file_from_offset: i64,
-        made: &[Made],
+        made: &mut [Made],
         records: &mut [u8],
+        clock: Clock,
     ) {
         let Some(first) = made.first() else { return };
+        let (position, now) = (first.row.position, clock.map(|now| now()));
         let mut at = 0;
-        for Made { row, .. } in made {
+        for Made { row, .. } in &mut *made {
+            row.store_timestamp = now.unwrap_or(row.store_timestamp);
             seal(&mut records[at..at + row.size], row.store_timestamp);
             at += row.size;
         }
-        room.store_all(first.row.position, records, made.iter().map(|made| made.row.size));
+        room.store_all(position, records, made.iter().map(|made| made.row.size));
         at = 0;
         for made in made {
             self.note(file_from_offset, made, &records[at..at + made.row.size]);

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::BorrowedFd;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
@@ -14,7 +14,7 @@ use crate::bytes::fetch;
 use crate::bytes::mapped::Room;
 use crate::put::append::{self, Fixed, Place, Refused, Stop, Times};
 use crate::put::behind::{ALONE_BYTES, Behind, Work, has_processors, store_behind};
-use crate::put::storing::Row;
+use crate::put::storing::{Clock, Row};
 use crate::python::message::{Fields, Host, Reader, host_of, reader_of};
 use crate::python::{bytes_of, guarded, longs, numbers_of};
 use crate::queue::newunits;
@@ -29,9 +29,9 @@ type OfQueue<'py> = (u32, i64, i64, i64, i64, Bound<'py, PyBytes>);
 /// Hashes of keys, and the physical offsets and store times (ms) of their records.
 type Columns<'py> = (Bound<'py, PyByteArray>, Bound<'py, PyByteArray>, Bound<'py, PyByteArray>);
 
-/// `(place of the next record, place of the next line, lines, why it stopped, what the next record
-/// needs)`.
-type OfLines = (usize, usize, usize, u8, usize);
+/// `(place of the next record, place of the next line, lines, why it stopped, the error of who was
+/// asked)`.
+type OfLines = (usize, usize, usize, u8, Option<PyErr>);
 
 /// `(place of the next record, the message that was not stored or the error of what gives them, why
 /// it stopped, what the next record needs)`.
@@ -77,17 +77,6 @@ impl Appender {
     /// The number of a queue that messages may go to, from its queue offset `next` up to `limit`.
     fn admit(&mut self, topic: &str, queue_id: i32, next: i64, limit: i64) -> u32 {
         self.records.admit(topic.as_bytes(), queue_id, next, limit)
-    }
-
-    /// The topic and queue id of the message at which it stopped for its queue, and the queue's next
-    /// offset where it was admitted.
-    fn wanted(&self) -> PyResult<(&str, i32, Option<i64>)> {
-        let maker = &self.records.maker;
-        let (queue_id, topic) =
-            maker.wanted.split_first_chunk().ok_or_else(|| PyValueError::new_err("no line"))?;
-        let topic =
-            std::str::from_utf8(topic).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok((topic, i32::from_be_bytes(*queue_id), maker.next_of_wanted()))
     }
 
     /// What was stored since this was asked last.
@@ -157,10 +146,11 @@ impl Appender {
 
     /// Stores the messages of `lines` from the place `at` on into the buffer from `position` on, no
     /// record beyond `end`, until `most` are stored since they were taken, or one ends at `enough` or
-    /// behind it. `descriptor` is that of the file whose map the buffer is, where it is one.
+    /// behind it. `descriptor` is that of the file whose map the buffer is, where it is one; `queue`
+    /// and `room` are asked as [`append::Asked`] says, and without them it stops instead.
     #[expect(clippy::too_many_arguments, reason = "where from, where to, and when")]
     #[pyo3(signature = (buffer, lines, at, *, position, end, file_from_offset, most, enough,
-        born_timestamp, store_timestamp, descriptor=-1))]
+        born_timestamp, store_timestamp, queue=None, room=None, descriptor=-1))]
     fn append<'py>(
         &mut self,
         py: Python<'py>,
@@ -174,25 +164,29 @@ impl Appender {
         enough: usize,
         born_timestamp: i64,
         store_timestamp: i64,
+        queue: Option<Py<PyAny>>,
+        room: Option<Py<PyAny>>,
         descriptor: i32,
     ) -> PyResult<OfLines> {
         let place = Place { position, end, file_from_offset, most, enough };
         let times = Times { born: born_timestamp, stored: store_timestamp };
         let (file, alone) = (file_of(descriptor), self.alone());
+        let mut asking = Asking { queue, room };
         let room = room_of(&buffer)?.in_file(file.as_ref());
-        let (lines, own) = (lines.as_bytes(), &mut self.records);
-        let work = || guarded(|| Ok(own.append(room, alone, place, lines, at, times)));
-        let taken = py.detach(work)?;
+        let (lines, own) = ((lines.as_bytes(), at), &mut self.records);
+        let work = || guarded(|| Ok(own.append(room, alone, place, lines, times, &mut asking)));
+        let (taken, done) = py.detach(work)?;
         self.bytes = self.bytes.saturating_add(taken.position.saturating_sub(position));
-        Ok((taken.position, taken.at, taken.lines, taken.stop as u8, taken.needed))
+        let stop = if done.is_err() { Stop::Failed } else { taken.stop };
+        Ok((taken.position, taken.at, taken.lines, stop as u8, done.err()))
     }
 
     /// Stores `first` and the messages of `source`, an iterator, as :meth:`append` does lines, until
     /// one is not to be taken; None among them, and the end of it, end that. `clock` gives store
-    /// times (ms); None: the system's.
+    /// times (ms); None: the system's, when they are stored.
     #[expect(clippy::too_many_arguments, reason = "where from, where to, and when")]
     #[pyo3(signature = (buffer, source, first, *, position, end, file_from_offset, most, enough,
-        clock, descriptor=-1))]
+        clock, queue=None, room=None, descriptor=-1))]
     fn append_messages<'py>(
         &mut self,
         buffer: PyBuffer<u8>,
@@ -204,17 +198,21 @@ impl Appender {
         most: usize,
         enough: usize,
         clock: Option<Bound<'py, PyAny>>,
+        queue: Option<Py<PyAny>>,
+        room: Option<Py<PyAny>>,
         descriptor: i32,
     ) -> PyResult<OfMessages<'py>> {
         let place = Place { position, end, file_from_offset, most, enough };
         let (file, alone) = (file_of(descriptor), self.alone());
         let (own, reader) = (&mut self.records, reader_of(&mut self.reader)?);
+        let asking = Asking { queue, room };
+        let times: Clock = if clock.is_some() { None } else { Some(system_clock) };
         let (room, host) = (room_of(&buffer)?.in_file(file.as_ref()), &mut self.host);
         let (maker, storing) = (&mut own.maker, &mut own.storing);
-        let mut messages = Messages { place, maker, reader, clock, host };
+        let mut messages = Messages { place, maker, reader, clock, host, asking };
         let mut taken = Taken { position, held: first };
         let (stop, needed) = guarded(|| {
-            let work = Work { storing, room, file_from_offset };
+            let work = Work::new(storing, room, file_from_offset, times);
             let take = |behind: &mut Behind<'_, '_>| messages.take(source, &mut taken, behind);
             Ok(store_behind(work, alone, take))
         })?;
@@ -230,6 +228,31 @@ impl Appender {
     }
 }
 
+/// What Python answers.
+struct Asking {
+    queue: Option<Py<PyAny>>,
+    room: Option<Py<PyAny>>,
+}
+
+impl append::Asked for Asking {
+    type Error = PyErr;
+
+    fn queue(
+        &mut self,
+        topic: &str,
+        queue_id: i32,
+        next: Option<i64>,
+    ) -> PyResult<Option<(i64, i64)>> {
+        let Some(asked) = &self.queue else { return Ok(None) };
+        Python::attach(|py| asked.bind(py).call1((topic, queue_id, next))?.extract())
+    }
+
+    fn room(&mut self, position: usize, needed: usize) -> PyResult<Option<usize>> {
+        let Some(asked) = &self.room else { return Ok(None) };
+        Python::attach(|py| asked.bind(py).call1((position, needed))?.extract())
+    }
+}
+
 /// Bytes of a body that are fetched ahead; a processor goes on by itself.
 const FETCHED: usize = 1 << 10;
 
@@ -240,12 +263,20 @@ struct Messages<'a, 'py> {
     reader: &'a mut Reader,
     clock: Option<Bound<'py, PyAny>>,
     host: &'a mut Option<Host>,
+    asking: Asking,
 }
 
 /// Where the next record goes, and what is at hand: the next message, or an error.
 struct Taken<'py> {
     position: usize,
     held: Option<Bound<'py, PyAny>>,
+}
+
+impl<'py> Taken<'py> {
+    fn failed(&mut self, py: Python<'py>, error: PyErr) -> (Stop, usize) {
+        self.held = Some(error.into_value(py).into_bound(py).into_any());
+        (Stop::Failed, 0)
+    }
 }
 
 impl<'py> Messages<'_, 'py> {
@@ -263,10 +294,7 @@ impl<'py> Messages<'_, 'py> {
             if taken.held.is_none() {
                 taken.held = match source.next() {
                     None => return (Stop::Lines, 0),
-                    Some(Err(error)) => {
-                        taken.held = Some(error.into_value(py).into_bound(py).into_any());
-                        return (Stop::Failed, 0);
-                    }
+                    Some(Err(error)) => return taken.failed(py, error),
                     Some(Ok(message)) if message.is_none() => return (Stop::Lines, 0),
                     Some(Ok(message)) => Some(message),
                 };
@@ -277,13 +305,25 @@ impl<'py> Messages<'_, 'py> {
                     taken.position += size;
                     taken.held = None;
                 }
-                Err(Refused::Stopped(stop, needed)) => return (stop, needed),
-                Err(Refused::NoTime(error)) => {
-                    taken.held = Some(error.into_value(py).into_bound(py).into_any());
-                    return (Stop::Failed, 0);
+                Err(Refused::Stopped(stop, needed)) => {
+                    match self.ask((stop, needed), taken.position, behind) {
+                        Ok(true) => {}
+                        Ok(false) => return (stop, needed),
+                        Err(error) => return taken.failed(py, error),
+                    }
                 }
+                Err(Refused::NoTime(error)) => return taken.failed(py, error),
             }
         }
+    }
+
+    fn ask(
+        &mut self,
+        stop: (Stop, usize),
+        position: usize,
+        behind: &mut Behind<'_, '_>,
+    ) -> PyResult<bool> {
+        self.maker.ask(&mut self.asking, stop, &mut self.place, position, behind)
     }
 
     fn put(
@@ -305,7 +345,7 @@ impl<'py> Messages<'_, 'py> {
         fetch::range(message.body, 0, FETCHED);
         let clock = || match &self.clock {
             Some(clock) => clock.call0()?.extract(),
-            None => system_clock(),
+            None => Ok(0), // That of its storing.
         };
         let records = behind.records();
         let made = self.maker.make(records, self.place, position, &mut message, clock)?;
@@ -333,11 +373,13 @@ pub fn fixed_of(
 }
 
 /// Milliseconds since the epoch.
-pub fn system_clock() -> PyResult<i64> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let since = since.map_err(|error| PyValueError::new_err(error.to_string()))?;
+pub fn system_clock() -> i64 {
     // Their sum in numbers of 128 bits would take longer than to ask for them.
-    Ok(since.as_secs() as i64 * 1000 + i64::from(since.subsec_millis()))
+    let millis = |time: Duration| time.as_secs() as i64 * 1000 + i64::from(time.subsec_millis());
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => millis(since),
+        Err(before) => -millis(before.duration()),
+    }
 }
 
 /// Stores whole units at a position of a queue's file where nothing stands.

@@ -57,7 +57,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 20;
+const INTERFACE: u32 = 21;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());

@@ -473,7 +473,7 @@ impl SingleAppender {
 
         let timestamp = match &self.clock {
             Some(clock) => clock.bind(py).call0()?.extract()?,
-            None => system_clock()?,
+            None => system_clock(),
         };
         // First, for who is interrupted there has stored nothing yet.
         let at = (queue_offset - queue.first) as usize * QUEUE_UNIT_BYTES;
