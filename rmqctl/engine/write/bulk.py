@@ -313,12 +313,18 @@ def record_lengths(config: MessageStoreConfig) -> tuple[int, int, int]:
 
 
 def reserve_room(
-    mapped: MappedFile | None, offset: int, size: int, *, goes_on: bool = False
+    mapped: MappedFile | None,
+    offset: int,
+    size: int,
+    *,
+    goes_on: bool = False,
+    in_flight: int = 0,
 ) -> int:
     """Makes sure of disk space for the next records; the offset up to which there is some, 0 when
     it is not to be had.
 
-    :param goes_on: as much was stored just before: this will be, too.
+    :param goes_on: as much was stored just before: this will be, too. :param in_flight: bytes
+        before them that others may not have stored yet.
     """
     if mapped is None:
         return 0
@@ -328,7 +334,7 @@ def reserve_room(
         mapped.reserve(position, length)
     except OSError:
         return 0
-    mapped.forget_behind(position)
+    mapped.forget_behind(position - in_flight)
     if goes_on:
         mapped.touch(position, position + length)
     return offset + length

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _BULK_RECORDS, _BULK_BYTES = 1 << 15, 16 << 20
 #: Bytes of log that disk space is asked for at once.
 _RESERVE = 4 << 20
+#: Bytes of records that are made and wait to be stored, of small ones at most (MOST_CHUNKS and
+#: CHUNK_BYTES in src/put/behind.rs, and what both threads have at hand).
+_IN_FLIGHT = 2 << 20
 #: A host as the kernel takes it.
 KernelHost = tuple[list[int], int]
 
@@ -145,7 +148,9 @@ class CompiledAppender(BulkAppender):
         ahead = min(max(end - position, _RESERVE), place.end - position)
         reserved = 0
         for size in (ahead, end - position):  # A disk that has not so much left may have enough.
-            reserved = reserved or reserve_room(place.mapped, place.base + position, size)
+            reserved = reserved or reserve_room(
+                place.mapped, place.base + position, size, in_flight=_IN_FLIGHT
+            )
         if not reserved:
             return None
         # Behind the last record there is a blank's place.
