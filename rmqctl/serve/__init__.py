@@ -1,5 +1,6 @@
 """The network: a store that answers RocketMQ's clients as a broker and a name server.
 
-All of it but one file is without I/O: bytes in, events out; events in, bytes out; no socket, no
-clock, no thread. So every dialogue can be had in a test, again and again the same.
+What talks to clients is without I/O: bytes in, events out; events in, bytes out; no socket, no
+clock, no thread. So every dialogue can be had in a test, again and again the same. Sockets and
+threads are in ``listening``, ``sockets``, ``hasockets``, ``scrape``, ``readers`` and ``writer``.
 """

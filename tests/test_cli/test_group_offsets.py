@@ -187,6 +187,18 @@ def test_links_are_not_followed(name: str, cli: Cli, store: Path) -> None:
     assert journal == path or not journal.exists(), "what was refused is noted"
 
 
+@pytest.mark.parametrize("name", ["consumerOffset.json.tmp", "consumerOffset.json.bak.tmp"])
+def test_a_directory_in_the_place_of_a_file_on_its_way_is_named(
+    name: str, cli: Cli, store: Path
+) -> None:
+    configure(store, '{"offsetTable":{"orders@g":{0:5,1:5}}}')
+    (store / "config" / name).mkdir()
+    before = state(store)
+    done = set_offset(cli, store, "--to", "begin", "--yes")
+    assert done.code == 5 and f"config/{name}: it is not a regular file" in done.err
+    assert state(store) == before
+
+
 def test_a_journal_that_was_cut_off_gets_whole_lines(cli: Cli, store: Path) -> None:
     configure(store, '{"offsetTable":{"orders@g":{0:20,1:20}}}')
     journal = configure(store, '{"timestamp":1}\n{"timest', "rmqctl-offsets.ndjson")

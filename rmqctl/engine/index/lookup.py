@@ -1,7 +1,8 @@
 """Lookups in one index file, which stays open from one to the next.
 
-Nothing is looked at through the map, which a file that shrinks would end the process with. The
-header is read by every lookup: a broker may be writing the file.
+Nothing is looked at through the map, which a file that shrinks would end the process with. A
+broker may be writing the file: the header is read by every lookup, by the kernel where the slot's
+newest item is none that the one before it knew.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ def persist(root: Path, name: str, text: str, *, keep_backup: bool = False) -> N
     :raises SymbolicLinkRefused: a part of the path is a link.
     :raises StoreReadOnly, CannotWrite: what the system says; the file is as it was.
     """
+    check_persist(root, name, keep_backup=keep_backup)
     path = root / CONFIG / name
     is_new = not path.parent.exists()
     with parent_directory(root, path, True) as directory:
@@ -42,13 +43,16 @@ def persist(root: Path, name: str, text: str, *, keep_backup: bool = False) -> N
 
 
 def check_persist(root: Path, name: str, *, keep_backup: bool = False) -> None:
-    """Refuses what :func:`persist` would for a link, or what is no file, in its place; errors as of
-    it."""
+    """Refuses what :func:`persist` would for a link, or what is no file, in its place, or a
+    directory in that of a file on its way; errors as of it."""
+    if not (root / CONFIG).exists():
+        return
     for one in (name,) if keep_backup else (name, name + BACKUP):
-        path = root / CONFIG / one
-        if path.parent.exists():
-            with parent_directory(root, path, False) as directory:
-                _status(directory, one)
+        with parent_directory(root, root / CONFIG / one, False) as directory:
+            _status(directory, one)
+        on_its_way = one + _TEMPORARY
+        with parent_directory(root, root / CONFIG / on_its_way, False) as directory:
+            _check_no_directory(directory, on_its_way)
 
 
 def _content(directory: int, name: str) -> bytes | None:
@@ -88,6 +92,12 @@ def _replace(directory: int, name: str, data: bytes, *, like: str) -> None:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=directory)
         raise
+
+
+def _check_no_directory(directory: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            raise IsADirectoryError(errno.EISDIR, NOT_REGULAR)
 
 
 def _status(directory: int, name: str) -> os.stat_result | None:

@@ -56,7 +56,7 @@ pub struct Reached {
 pub type Hit = (i32, i64, i32, i32);
 
 /// What a file's header says: its first and its last store time (ms), and its count.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     first: i64,
     last: i64,
@@ -104,7 +104,8 @@ pub fn start<F: Pieces + ?Sized>(
         let position = INDEX_HEADER_BYTES as u64 + number * INDEX_SLOT_BYTES as u64;
         file.read(&mut slot, position)?;
         let newest = i32_at(&slot, 0);
-        if newest > header.index_count && !is_read {
+        // The count is the number of the next item.
+        if newest >= header.index_count && !is_read {
             *known = None;
             return start(file, geometry, wanted, known);
         }
@@ -185,9 +186,11 @@ mod tests {
 
     #[test]
     fn a_header_that_knows_less_than_the_slot_is_read_again() {
-        let wanted = Wanted { key_hash: 5, begin: -1, end: i64::MAX, is_growing: false };
         let geometry = Geometry { slots: 1, items: 9 };
-        for (before, now) in [(3, 3), (3, 4), (3, 7), (1, 2), (0, 0), (0, 2)] {
+        let pairs = [(3, 3), (3, 4), (3, 7), (1, 2), (0, 0), (0, 2)];
+        let cases = pairs.into_iter().flat_map(|pair| [(pair, false), (pair, true)]);
+        for ((before, now), is_growing) in cases {
+            let wanted = Wanted { key_hash: 5, begin: -1, end: i64::MAX, is_growing };
             let mut known = Some(Header::read(&*file(before)).expect("a header"));
             let file = file(now);
             let mut reached = start(&*file, geometry, wanted, &mut known).expect("a file");

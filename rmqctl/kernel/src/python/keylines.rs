@@ -83,7 +83,7 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// Physical offsets of the items of each key, newest first, of as many keys as have few, and as
     /// there is time for.
-    fn offsets(&self, readers: &mut Readers<'_>) -> io::Result<Vec<Vec<i64>>> {
+    fn offsets(&self, readers: &Readers<'_>) -> io::Result<Vec<Vec<i64>>> {
         let (mut offsets, mut steps) = (Vec::new(), STEPS);
         for key in self.keys {
             let named = (self.topic, &**key);
@@ -198,9 +198,9 @@ pub fn lines_of_keys(
     is_growing: bool,
     most: usize,
 ) -> PyResult<(Made, usize, usize, Vec<Absent>)> {
-    let mut readers = Readers::new(&readers);
+    let readers = Readers::new(&readers);
     let asked = Asked { topic, keys: &keys, begin, is_growing, since: Instant::now() };
-    let offsets = py.detach(|| guarded(|| Ok(asked.offsets(&mut readers)?)))?;
+    let offsets = py.detach(|| guarded(|| Ok(asked.offsets(&readers)?)))?;
     let (files, places) = places_of(find, offsets)?;
     let lines = &mut lines.lines;
     lines.mismatches = 0;

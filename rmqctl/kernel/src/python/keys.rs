@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -29,6 +30,8 @@ impl Pieces for File {
 pub struct IndexReader {
     file: File,
     geometry: Geometry,
+    /// The header as it was read for the newest items of another key (`keychain::start`).
+    known: Mutex<Option<Header>>,
 }
 
 #[pymethods]
@@ -38,7 +41,7 @@ impl IndexReader {
     #[new]
     fn new(descriptor: i32, slots: u32, items: i32) -> PyResult<Self> {
         let file = File::open(format!("/proc/self/fd/{descriptor}"))?;
-        Ok(IndexReader { file, geometry: Geometry { slots, items } })
+        Ok(IndexReader { file, geometry: Geometry { slots, items }, known: Mutex::default() })
     }
 
     /// The items of a key hash that were stored from `begin` to `end` (ms), newest first, `most` of
@@ -63,6 +66,10 @@ impl IndexReader {
 }
 
 impl IndexReader {
+    fn known(&self) -> MutexGuard<'_, Option<Header>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The next hits, `most` of them at most, of so many steps at most, and how far that is; `known`
     /// is of `keychain::start`.
     fn search(
@@ -84,19 +91,19 @@ impl IndexReader {
     }
 }
 
-/// Index files, newest first, each with its header where that was read for another key.
-pub struct Readers<'a>(Vec<(&'a IndexReader, Option<Header>)>);
+/// Index files, newest first.
+pub struct Readers<'a>(Vec<&'a IndexReader>);
 
 impl<'a> Readers<'a> {
     pub fn new(readers: &'a [PyRef<'_, IndexReader>]) -> Self {
-        Readers(readers.iter().map(|reader| (&**reader, None)).collect())
+        Readers(readers.iter().map(|reader| &**reader).collect())
     }
 
     /// Physical offsets of a key's items, newest first, that were stored from `begin` (ms) on; None
     /// where a file has more than a few, or it takes more than so many `steps`, of which those that
     /// are left remain.
     pub fn few_offsets(
-        &mut self,
+        &self,
         (topic, key): (&str, &str),
         begin: i64,
         is_growing: bool,
@@ -105,8 +112,14 @@ impl<'a> Readers<'a> {
         let key_hash = index_key_hash(topic, key);
         let wanted = Wanted { key_hash, begin, end: i64::MAX, is_growing };
         let mut offsets = Vec::new();
-        for (reader, known) in &mut self.0 {
-            let (reached, hits) = reader.search(wanted, None, known, (FEW, steps))?;
+        for reader in &self.0 {
+            // Nobody waits for who reads meanwhile.
+            let before = *reader.known();
+            let mut known = before;
+            let (reached, hits) = reader.search(wanted, None, &mut known, (FEW, steps))?;
+            if known != before {
+                *reader.known() = known;
+            }
             if reached.index_no != 0 {
                 return Ok(None);
             }
@@ -137,7 +150,7 @@ pub fn rows_of_key<'py>(
     is_growing: bool,
     most: i64,
 ) -> PyResult<Option<(Bound<'py, PyList>, usize)>> {
-    let mut readers = Readers::new(&readers);
+    let readers = Readers::new(&readers);
     let few = || Ok(readers.few_offsets((topic, key), begin, is_growing, &mut { STEPS })?);
     let offsets = py.detach(|| guarded(few))?;
     let Some(offsets) = offsets else { return Ok(None) };
