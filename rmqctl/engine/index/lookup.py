@@ -1,8 +1,9 @@
 """Lookups in one index file, which stays open from one to the next.
 
 Nothing is looked at through the map, which a file that shrinks would end the process with. A
-broker may be writing the file: the header is read by every lookup, by the kernel where the slot's
-newest item is none that the one before it knew.
+broker may be writing the file: the header is read by every lookup. Where the kernel gives a key's
+rows or lines it keeps the header, and reads it again when the slot's newest item is not one of
+those that it counts.
 """
 
 from __future__ import annotations

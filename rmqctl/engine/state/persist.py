@@ -48,11 +48,9 @@ def check_persist(root: Path, name: str, *, keep_backup: bool = False) -> None:
     if not (root / CONFIG).exists():
         return
     for one in (name,) if keep_backup else (name, name + BACKUP):
-        with parent_directory(root, root / CONFIG / one, False) as directory:
-            _status(directory, one)
-        on_its_way = one + _TEMPORARY
-        with parent_directory(root, root / CONFIG / on_its_way, False) as directory:
-            _check_no_directory(directory, on_its_way)
+        for place, check in ((one, _status), (one + _TEMPORARY, _check_no_directory)):
+            with parent_directory(root, root / CONFIG / place, False) as directory:
+                check(directory, place)
 
 
 def _content(directory: int, name: str) -> bytes | None:

@@ -92,14 +92,13 @@ pub struct Times {
 }
 
 /// How far it came: the place of the next record and of the next line, how many lines that were, and
-/// what the next record needs (the end of it) where there is no room.
+/// why no further one was taken.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taken {
     pub position: usize,
     pub at: usize,
     pub lines: usize,
     pub stop: Stop,
-    pub needed: usize,
 }
 
 /// Who is asked, while others store, for what the next message needs; without an answer it is not
@@ -407,8 +406,7 @@ impl Appender {
     ) -> (Taken, Result<(), A::Error>) {
         let Appender { maker, storing } = self;
         let work = Work::new(storing, room, place.file_from_offset, None);
-        let mut taken =
-            Taken { position: place.position, at, lines: 0, stop: Stop::Lines, needed: 0 };
+        let mut taken = Taken { position: place.position, at, lines: 0, stop: Stop::Lines };
         let done = store_behind(work, alone, |behind| {
             maker.take_lines(place, lines, &mut taken, times, asked, behind)
         });
@@ -443,7 +441,7 @@ impl Maker {
                         taken.position += made.row.size;
                     }
                     Err(stop) => {
-                        (taken.stop, taken.needed) = stop;
+                        taken.stop = stop.0;
                         if !self.ask(asked, stop, &mut place, taken.position, behind)? {
                             return Ok(());
                         }
@@ -454,7 +452,7 @@ impl Maker {
             taken.at += line.len() + 1;
             taken.lines += 1;
         }
-        (taken.stop, taken.needed) = (Stop::Lines, 0);
+        taken.stop = Stop::Lines;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Lines become records that the reader of records takes, and no line makes the append panic.
 
 use crate::bytes::mapped::Room;
-use crate::put::append::{Appender, Fixed, Place, Stop, Taken, Times};
+use crate::put::append::{Appender, Asked, Fixed, Place, Stop, Taken, Times};
 use crate::record::entry::{Found, read};
 
 const FILE: i64 = 1 << 30;
@@ -63,13 +63,70 @@ fn it_stops_where_something_is_to_be_asked() {
     );
     assert_eq!(appender.admit(b"t", 0, 8, 99), 0);
     let taken = append(&mut appender, &mut file, 950, &line);
-    assert_eq!((taken.stop, taken.lines, taken.needed), (Stop::Room, 0, 950 + 92));
+    assert_eq!((taken.stop, taken.lines), (Stop::Room, 0));
     assert!(file[950..].iter().all(|byte| *byte == 0));
     for other in [&b"{\"topic\":\"u\"}"[..], b"{\"topic\":\"t\",\"queue_id\":1}"] {
         assert_eq!(append(&mut appender, &mut file, 0, other).stop, Stop::Queue);
     }
     for odd in [&b"[]"[..], b"{", b"{\"topic\":\"t\",\"flag\":1}", b"\x0b", b"[\"t\",0]"] {
         assert_eq!(append(&mut appender, &mut file, 0, odd).stop, Stop::Unsure);
+    }
+}
+
+/// Grants so many units and bytes at a time, the units of one queue less often than the other's, until
+/// it was asked often enough.
+struct Granting {
+    asked: Vec<(String, i32, Option<i64>)>,
+    ends: Vec<(usize, usize)>,
+    most: usize,
+}
+
+impl Asked for Granting {
+    type Error = usize;
+
+    fn queue(
+        &mut self,
+        topic: &str,
+        queue_id: i32,
+        next: Option<i64>,
+    ) -> Result<Option<(i64, i64)>, usize> {
+        self.asked.push((topic.to_owned(), queue_id, next));
+        if self.asked.len() > self.most {
+            return Err(self.most);
+        }
+        let first = next.unwrap_or(7);
+        Ok(Some((first, first + 1 + i64::from(queue_id) * 10)))
+    }
+
+    fn room(&mut self, position: usize, needed: usize) -> Result<Option<usize>, usize> {
+        self.ends.push((position, needed));
+        Ok((needed <= 3000).then_some(needed + 100))
+    }
+}
+
+#[test]
+fn what_it_asks_for_is_had_without_a_stop() {
+    let lines = b"{\"topic\":\"u\"}\n{\"topic\":\"u\",\"queue_id\":1}\n".repeat(50);
+    for (alone, most) in [(usize::MAX, 99), (0, 99), (usize::MAX, 3), (0, 3)] {
+        let (mut appender, mut file) = (empty(), vec![0; 1 << 16]);
+        let place =
+            Place { position: 0, end: 100, file_from_offset: FILE, most: 999, enough: 1 << 16 };
+        let mut granting = Granting { asked: Vec::new(), ends: Vec::new(), most };
+        let room = Room::of(&mut file);
+        let (taken, done) = appender.append(room, alone, place, (&lines, 0), TIMES, &mut granting);
+        let rows = appender.taken(|rows, _, _| rows.to_vec());
+        assert_eq!((rows.len(), taken.position), (taken.lines, rows.len() * 92));
+        assert!(rows.iter().all(|row| row.queue_offset == 7 + row.position as i64 / 184));
+        assert_eq!(granting.asked[..2], [("u".to_owned(), 0, None), ("u".to_owned(), 1, None)]);
+        assert_eq!(granting.asked[2], ("u".to_owned(), 0, Some(8)));
+        if most == 3 {
+            assert_eq!((done, taken.lines), (Err(3), 4));
+        } else {
+            // What was granted for the record before has room for the one that ends at 3036.
+            assert_eq!((done, taken.stop, taken.lines), (Ok(()), Stop::Room, 33));
+            assert_eq!(granting.ends.last(), Some(&(33 * 92, 34 * 92)));
+            assert!(granting.ends.len() > 10);
+        }
     }
 }
 
