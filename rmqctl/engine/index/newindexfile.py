@@ -26,8 +26,10 @@ _PIECE = 1 << 14
 _LARGE_PIECE = 1 << 18
 #: Items to a piece of which hardly any is empty.
 _MANY_ITEMS = 8
-#: Bytes of items that are begun to be written to disk together.
-_WRITTEN_AT_ONCE = 1 << 21
+#: Bytes of items that are written together, at least: a write of many pages costs half as much for
+#: each as one of ten; and those that are begun to be written to disk together.
+_WRITTEN_AT_ONCE = 1 << 19
+_BEGUN_AT_ONCE = 1 << 21
 
 
 class NewIndexFile(IndexFile):
@@ -36,8 +38,11 @@ class NewIndexFile(IndexFile):
     def __init__(self, mapped: MappedFile, geometry: Geometry) -> None:
         super().__init__(mapped, geometry)
         self._slots = new_slots(geometry.hash_slot_num)
-        #: Up to here items are on their way to disk.
-        self._on_its_way = geometry.item_position(0)
+        #: Items that are not written yet, and how many bytes they take; up to where those that are
+        #: reach, and up to where they are on their way to disk.
+        self._waiting: list[bytes | memoryview] = []
+        self._waiting_bytes = 0
+        self._written = self._on_its_way = geometry.item_position(self.header.index_count)
 
     def put_keys(
         self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
@@ -62,7 +67,7 @@ class NewIndexFile(IndexFile):
             first_diff = time_diff_seconds(int(stamps[0]), begin_time)
             begin_time, begin_offset = int(stamps[0]), int(offsets[0])
         items = self._slots.pack(fitting, count, begin_time, first_diff)
-        self._store_items(self.geometry.item_position(count), items)
+        self._store_items(items)
         self.header = IndexHeader(
             begin_time,
             int(stamps[-1]),
@@ -73,17 +78,25 @@ class NewIndexFile(IndexFile):
         )
         return end
 
-    def _store_items(self, position: int, items: bytes | memoryview) -> None:
+    def _store_items(self, items: bytes | memoryview) -> None:
         """Stores items behind those that there are; the disk gets them while others are made."""
-        self.mapped.write_aside(position, items)
-        end = position + len(items)
-        if end - self._on_its_way >= _WRITTEN_AT_ONCE:
-            begin_writing(self.mapped.descriptor, self._on_its_way, end)
-            self._on_its_way = end
+        self._waiting.append(items)
+        self._waiting_bytes += len(items)
+        if self._waiting_bytes >= _WRITTEN_AT_ONCE:
+            self._write_items()
+
+    def _write_items(self) -> None:
+        items, self._waiting, self._waiting_bytes = b"".join(self._waiting), [], 0
+        self.mapped.write_aside(self._written, items)
+        self._written += len(items)
+        if self._written - self._on_its_way >= _BEGUN_AT_ONCE:
+            begin_writing(self.mapped.descriptor, self._on_its_way, self._written)
+            self._on_its_way = self._written
 
     def flush(self) -> None:
         """Stores slots and header, and forces the file to disk. :raises OSError: the disk failed,
         or is full."""
+        self._write_items()
         slots = self.geometry.hash_slot_num
         is_filled = self._slots.used * _PIECE >= _MANY_ITEMS * slots
         size = _LARGE_PIECE if is_filled else _PIECE

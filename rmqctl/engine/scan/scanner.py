@@ -77,10 +77,11 @@ class Scanner:
             plain=plain,
         )
         least, most = self._tuning.window_bytes
-        # What is passed over costs no memory: nothing is to be found out about it first.
-        window = most if plain is not None and reader.runs_ahead else least
-        notes = plain is None or plain.units or plain.keys
-        kept = 0 if notes or not reader.runs_ahead else self._tuning.kept_bytes
+        is_noted = plain is None or plain.units or plain.keys or not reader.runs_ahead
+        # What is passed over costs no memory: nothing is to be found out about it first. And who
+        # takes notes of it has some soon.
+        window = least if is_noted else most
+        kept = 0 if is_noted else self._tuning.kept_bytes
         entries = self._scan(reader, start, end, window, kept)
         if self._tuning.threads > 1 and reader.runs_ahead:
             entries = ahead(entries)
