@@ -106,6 +106,54 @@ def test_a_second_thread_makes_half_of_many(
         assert not taken
 
 
+def test_nobody_waits_for_a_second_thread_that_gets_no_processor(root: Path) -> None:
+    """Its lines come from the first one then, and nothing holds a file when those have come."""
+    script = """
+import os, sys
+from contextlib import suppress
+from pathlib import Path
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.read.lines import Lines
+from rmqctl.kernel._kernel import stores_behind
+from rmqctl.operations.look.pull import pull_lines
+
+def pulled(store):
+    rows = pull_lines(store, "t", 0, 0, form="csv", max_messages=6000)
+    return b"".join(bytes(row.data) for row in rows if isinstance(row, Lines))
+
+def starve():
+    for task in os.listdir("/proc/self/task"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # That of the pull before has ended.
+            if Path(f"/proc/self/task/{task}/comm").read_text() == "lines\\n":
+                os.sched_setaffinity(int(task), {first})
+                os.setpriority(os.PRIO_PROCESS, int(task), 19)
+                return True
+
+first, parent = min(os.sched_getaffinity(0)), os.getpid()
+busy = os.fork()
+if not busy:
+    os.sched_setaffinity(0, {first})
+    while os.getppid() == parent:
+        pass
+    os._exit(0)
+with MessageStore(Path(sys.argv[1])) as store:
+    expected, count, starved = pulled(store), 0, 0
+    for _ in range(30):
+        rows = pull_lines(store, "t", 0, 0, form="csv", max_messages=6000)
+        told = b""
+        for row in rows:
+            starved += starve() is True
+            told += bytes(row.data) if isinstance(row, Lines) else b""
+        assert told == expected
+    mapped = store.commit_log.files.find(0)
+    mapped.buffer.close()
+os.kill(busy, 9)
+sys.exit(0 if starved or not stores_behind() else 3)
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(root)], timeout=120)
+    assert done.returncode == 0
+
+
 def test_nothing_holds_a_file_afterwards(root: Path) -> None:
     with MessageStore(root) as store:
         lines_of(store, 0, COUNT)

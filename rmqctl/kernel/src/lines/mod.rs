@@ -2,3 +2,4 @@
 
 pub mod pull;
 pub mod rows;
+pub mod second;

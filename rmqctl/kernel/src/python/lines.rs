@@ -1,6 +1,8 @@
 //! What Python sees of lines: one class, that makes them of a log's records.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
@@ -10,8 +12,9 @@ use crate::bytes::memory::{give, take};
 use crate::layouts::{QUEUE_UNIT_BYTES, QUEUE_UNIT_SIZE};
 use crate::lines::pull::{Limits, Part, Pulled, Tags, Units, pull};
 use crate::lines::rows::{self, COLUMNS, Cell, Choice, Form, Lines, Spelling};
+use crate::lines::second::Outcome;
 use crate::put::behind::has_processors;
-use crate::python::ahead::{Ahead, Job, Outcome, Pending};
+use crate::python::ahead::{self, Ahead, Job, Pending};
 use crate::python::memory::Memory;
 use crate::python::{bytes_of, guarded};
 use crate::record::entry::{self, Found, i32_at};
@@ -23,7 +26,8 @@ const ROOM: usize = 1 << 18;
 const LEAST_HALF: usize = 256;
 /// Bytes that a line has more than its record, before there was one.
 const HEAD_BYTES: usize = 600;
-/// Pulls that are made without it after one that it had not begun in time: others want the processors.
+/// Pulls that are made without it, at most, after one for which it was not there in time: others want
+/// the processors. None after the first such one, for a thread takes its time to wake.
 const ALONE: usize = 8;
 
 /// A cell: its name, and what it always has, where it is no column of the record.
@@ -42,8 +46,12 @@ pub struct PyLines {
     line_bytes: usize,
     /// What makes lines of pulls beside this thread; None before it is worth it.
     ahead: Option<Ahead>,
-    /// Pulls that are left before the other thread is asked again.
+    /// What it is still at, of a pull that did not wait for it.
+    late: Mutex<Option<Pending>>,
+    /// Pulls that are left before the other thread is asked again, and how many they are after the next
+    /// one for which it is not there in time.
     alone: usize,
+    next_alone: usize,
 }
 
 #[pymethods]
@@ -81,7 +89,8 @@ impl PyLines {
         };
         let lines = Lines::new(cells, form, spelling, decompresses, checks);
         let choice = Choice { topic, queue_id, since, until };
-        Ok(PyLines { lines, choice, line_bytes: 0, ahead: None, alone: 0 })
+        let late = Mutex::new(None);
+        Ok(PyLines { lines, choice, line_bytes: 0, ahead: None, late, alone: 0, next_alone: 0 })
     }
 
     /// Lines of the records that follow each other from `position` on and begin before `limit`,
@@ -176,11 +185,13 @@ impl PyLines {
         let out = take(wanted.1 + wanted.1 / 8);
         let work = || {
             guarded(|| {
+                let since = Instant::now();
                 let pulled = catch_unwind(AssertUnwindSafe(|| {
                     pull(lines, out, units, &part, limits, tags.as_ref(), wanted)
                 }));
                 // The other thread lets go of what it looks at before anybody hears of a panic.
-                let other = asked.map(Pending::end);
+                // It is waited for as long as it takes to make the lines here.
+                let other = asked.map(|pending| pending.end(since.elapsed()));
                 Ok((pulled.unwrap_or_else(|cause| resume_unwind(cause)), other))
             })
         };
@@ -188,14 +199,20 @@ impl PyLines {
         self.line_bytes = out.len().checked_div(count).unwrap_or(self.line_bytes);
         let follows = |half| next == first.saturating_add_unsigned(half as u64);
         let other = match other {
-            Some(Outcome::Made(made, mismatches, buffer)) => {
-                drop(buffer);
+            Some(Outcome::Done((made, mismatches), job)) => {
+                drop(job);
+                self.next_alone = 0;
                 let lines = || ((lent(made.out), made.count, mismatches), made.next);
                 own.is_some_and(follows).then(lines)
             }
             Some(Outcome::NotBegun(job)) => {
                 drop(job);
-                self.alone = ALONE;
+                self.goes_alone();
+                None
+            }
+            Some(Outcome::Late(pending)) => {
+                self.late = Mutex::new(Some(pending));
+                self.goes_alone();
                 None
             }
             Some(Outcome::Gone) | None => None,
@@ -242,8 +259,13 @@ impl PyLines {
     /// How many messages a pull makes the lines of itself, where it has as many made by another
     /// thread; None where it does not.
     fn half(&mut self, limits: Limits, stored: &[u8], most: usize, room: usize) -> Option<usize> {
+        let late = self.late.get_mut().unwrap_or_else(PoisonError::into_inner);
+        *late = late.take().and_then(Pending::left);
         if self.alone > 0 {
             self.alone -= 1;
+            return None;
+        }
+        if late.is_some() {
             return None;
         }
         if self.line_bytes == 0 {
@@ -257,9 +279,15 @@ impl PyLines {
             return None;
         }
         if self.ahead.is_none() {
-            self.ahead = Ahead::begin(self.lines.clone());
+            self.ahead = ahead::begin(self.lines.clone());
         }
         Some(half)
+    }
+
+    /// The other thread was not there in time.
+    fn goes_alone(&mut self) {
+        self.alone = self.next_alone;
+        self.next_alone = (2 * self.alone + 1).min(ALONE);
     }
 }
 

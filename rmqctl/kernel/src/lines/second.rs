@@ -1,0 +1,238 @@
+//! A second thread, which does one job at a time beside the one that asks it to. It waits from one job
+//! to the next: to begin a thread takes as long as a hundred lines. Who asks does without it where
+//! others want the processors: a job that was not begun is taken back, and one that lasts is left.
+
+use std::hint::spin_loop;
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process;
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a thread looks for the next thing itself, before it has the system wake it: that takes as
+/// long on a virtual machine.
+const SPIN: Duration = Duration::from_micros(50);
+const SPINS: usize = 64;
+
+/// What came of a job, and the job: what it holds is let go of where it was made.
+struct Answer<J, A> {
+    done: thread::Result<A>,
+    job: J,
+}
+
+/// A job that nobody has begun; who begins it takes it.
+type Slot<J> = Arc<Mutex<Option<J>>>;
+type Asked<J, A> = (Slot<J>, SyncSender<Answer<J, A>>);
+
+/// The second thread. It ends when this is let go of.
+pub struct Second<J, A> {
+    /// Always there before the end.
+    jobs: Option<Sender<Asked<J, A>>>,
+    /// The process that has the thread: one that is forked has none.
+    process: u32,
+}
+
+/// What the second thread is at, or will be. Who lets go of it waits for the thread, which may look at
+/// what the job holds.
+pub struct Pending<J, A> {
+    slot: Slot<J>,
+    /// None after the end.
+    answer: Option<Receiver<Answer<J, A>>>,
+    process: u32,
+}
+
+/// What became of a job.
+pub enum Outcome<J, A> {
+    Done(A, J),
+    /// Nobody has begun it.
+    NotBegun(J),
+    /// The thread is still at it.
+    Late(Pending<J, A>),
+    /// The thread is gone.
+    Gone,
+}
+
+impl<J: Send + 'static, A: Send + 'static> Second<J, A> {
+    /// None where the system gives no thread.
+    pub fn begin(name: &str, mut work: impl FnMut(&J) -> A + Send + 'static) -> Option<Self> {
+        let (jobs, asked) = channel::<Asked<J, A>>();
+        let do_all = move || {
+            while let Ok((slot, reply)) = soon(&asked, None) {
+                let Some(job) = taken(&slot) else { continue };
+                let done = catch_unwind(AssertUnwindSafe(|| work(&job)));
+                // Who has asked is there as long as it has no answer.
+                let _ = reply.send(Answer { done, job });
+            }
+        };
+        thread::Builder::new().name(name.to_owned()).spawn(do_all).ok()?;
+        Some(Second { jobs: Some(jobs), process: process::id() })
+    }
+
+    /// None where there is no such thread.
+    pub fn ask(&self, job: J) -> Option<Pending<J, A>> {
+        let slot = Arc::new(Mutex::new(Some(job)));
+        let (reply, answer) = sync_channel(1);
+        let jobs = self.jobs.as_ref().filter(|_| self.process == process::id())?;
+        jobs.send((Arc::clone(&slot), reply)).ok()?;
+        Some(Pending { slot, answer: Some(answer), process: self.process })
+    }
+}
+
+impl<J, A> Drop for Second<J, A> {
+    fn drop(&mut self) {
+        if self.process != process::id() {
+            // The thread may have been at it when the process was forked, which would be waited for.
+            forget(self.jobs.take());
+        }
+    }
+}
+
+impl<J, A> Pending<J, A> {
+    /// Takes the job back if it was not begun, else waits for it, so long. A panic goes on here.
+    pub fn end(mut self, patience: Duration) -> Outcome<J, A> {
+        if let Some(job) = taken(&self.slot) {
+            self.answer = None;
+            return Outcome::NotBegun(job);
+        }
+        let Some(answer) = &self.answer else { return Outcome::Gone };
+        let ended = soon(answer, Some(patience));
+        if matches!(ended, Err(RecvTimeoutError::Timeout)) {
+            return Outcome::Late(self);
+        }
+        self.answer = None;
+        match ended {
+            Ok(Answer { done: Ok(done), job }) => Outcome::Done(done, job),
+            Ok(Answer { done: Err(cause), job }) => {
+                drop(job);
+                resume_unwind(cause)
+            }
+            Err(_) => Outcome::Gone,
+        }
+    }
+
+    /// What is still pending of a job that was begun, and whose answer nobody wants any more.
+    pub fn left(mut self) -> Option<Self> {
+        let answer = self.answer.as_ref().filter(|_| self.process == process::id());
+        if answer.is_some_and(|one| !matches!(one.try_recv(), Err(TryRecvError::Empty))) {
+            self.answer = None;
+            return None;
+        }
+        Some(self)
+    }
+}
+
+impl<J, A> Drop for Pending<J, A> {
+    fn drop(&mut self) {
+        let Some(answer) = self.answer.take() else { return };
+        if self.process != process::id() {
+            forget(answer);
+        } else if taken(&self.slot).is_none() {
+            let _ = answer.recv();
+        }
+    }
+}
+
+fn taken<J>(slot: &Slot<J>) -> Option<J> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// What is sent next, within so long a time.
+fn soon<T>(receiver: &Receiver<T>, patience: Option<Duration>) -> Result<T, RecvTimeoutError> {
+    let since = Instant::now();
+    let spin = patience.unwrap_or(SPIN).min(SPIN);
+    while since.elapsed() < spin {
+        match receiver.try_recv() {
+            Ok(sent) => return Ok(sent),
+            Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+            Err(TryRecvError::Empty) => (0..SPINS).for_each(|_| spin_loop()),
+        }
+    }
+    match patience {
+        None => Ok(receiver.recv()?),
+        Some(patience) => receiver.recv_timeout(patience.saturating_sub(spin)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use super::{Outcome, Second};
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// A thread that tells when it begins, and ends when it may.
+    struct Gated {
+        second: Second<i32, i32>,
+        begun: Receiver<i32>,
+        may_end: Sender<()>,
+    }
+
+    fn gated() -> Gated {
+        let (begin, begun) = channel();
+        let (may_end, gate) = channel();
+        let second = Second::begin("gated", move |job: &i32| {
+            let _ = begin.send(*job);
+            let _ = gate.recv();
+            assert!(*job != 13, "an unlucky job");
+            job + 100
+        });
+        Gated { second: second.expect("a thread"), begun, may_end }
+    }
+
+    #[test]
+    fn a_job_is_done_taken_back_or_left() {
+        let Gated { second, begun, may_end } = gated();
+        let first = second.ask(1).expect("a thread");
+        assert_eq!(begun.recv(), Ok(1));
+        let next = second.ask(2).expect("a thread");
+        assert!(matches!(next.end(LONG), Outcome::NotBegun(2)));
+        let Outcome::Late(late) = first.end(Duration::ZERO) else { panic!("the gate is closed") };
+        let late = late.left().expect("it is at it");
+        // One that is asked behind it and let go of is not waited for: nobody has begun it.
+        drop(second.ask(3));
+        may_end.send(()).expect("a thread");
+        let mut late = Some(late);
+        while late.is_some() {
+            late = late.take().and_then(super::Pending::left);
+        }
+        let fourth = second.ask(4).expect("a thread");
+        assert_eq!(begun.recv(), Ok(4));
+        may_end.send(()).expect("a thread");
+        assert!(matches!(fourth.end(LONG), Outcome::Done(104, 4)));
+    }
+
+    #[test]
+    fn who_lets_go_of_a_job_that_was_begun_waits_for_it() {
+        let Gated { second, begun, may_end } = gated();
+        let pending = second.ask(1).expect("a thread");
+        assert_eq!(begun.recv(), Ok(1));
+        may_end.send(()).expect("a thread");
+        drop(pending);
+        let next = second.ask(2).expect("a thread");
+        assert_eq!(begun.recv(), Ok(2));
+        drop(second);
+        may_end.send(()).expect("a thread");
+        assert!(matches!(next.end(LONG), Outcome::Done(102, 2)));
+    }
+
+    #[test]
+    fn a_panic_goes_on_where_the_job_was_asked_for() {
+        let Gated { second, begun, may_end } = gated();
+        let pending = second.ask(13).expect("a thread");
+        assert_eq!(begun.recv(), Ok(13));
+        may_end.send(()).expect("a thread");
+        let ended = catch_unwind(AssertUnwindSafe(|| pending.end(LONG)));
+        assert!(ended.is_err_and(|cause| cause.downcast_ref::<&str>() == Some(&"an unlucky job")));
+        let next = second.ask(1).expect("it goes on");
+        assert_eq!(begun.recv(), Ok(1));
+        may_end.send(()).expect("a thread");
+        assert!(matches!(next.end(LONG), Outcome::Done(101, 1)));
+    }
+}
