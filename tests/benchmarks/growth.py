@@ -1,7 +1,8 @@
 """Measures how the bulk commands grow: the same work on stores of more and more messages.
 
 Run it as ``python tests/benchmarks/growth.py``; see the README beside it. It takes the time of the
-processor, which what else runs on a machine lengthens little, and the peak of memory.
+processor, which what else runs on a machine lengthens little, and the peak of memory. The stores
+take turns, for a machine is faster in one minute than in the next.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.benchmarks.bench import RMQCTL, write_messages
+from tests.benchmarks.peer.jobs import warm_memory
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "performance.md"
 BEGIN, END = "<!-- growth: python tests/benchmarks/growth.py --write -->", "<!-- end of growth -->"
@@ -35,12 +38,13 @@ class Cost(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command on a store; what it makes in ``output`` is removed before."""
+    """A command on a store; what it makes in ``output`` is removed before, and is some ``written``
+    bytes of a message, besides its body."""
 
     name: str
     arguments: tuple[str, ...]
     output: str | None = None
-    reads_lines: bool = False
+    written: int = 0
 
 
 COMMANDS = [
@@ -48,13 +52,13 @@ COMMANDS = [
         "put --from",
         ("put", "--store", "store", "--create", "--from", "lines", "--flush", "async", "-q"),
         "store",
-        reads_lines=True,
+        300,
     ),
     Command("verify", ("verify", "--store", "store", "-q")),
-    Command("rebuild all", ("rebuild", "all", "--store", "store", "--output", "new"), "new"),
+    Command("rebuild all", ("rebuild", "all", "--store", "store", "--output", "new"), "new", 80),
     Command("walk, NDJSON", ("walk", "commitlog", "--store", "store", "--format", "ndjson")),
     Command("export, NDJSON", ("export", "--store", "store", "--output", "new", "--format",
-                               "ndjson"), "new"),
+                               "ndjson"), "new", 700),
 ]  # fmt: skip
 
 
@@ -62,17 +66,14 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--messages", type=int, nargs="+", default=SIZES)
     arguments.add_argument("--body", type=int, default=100, help="bytes of a body")
-    arguments.add_argument("--runs", type=int, default=3, help="the best of so many counts")
+    arguments.add_argument("--runs", type=int, default=3, help="turns of all stores")
     arguments.add_argument("--directory", type=Path, default=None)
     arguments.add_argument("--broker-conf", type=Path, help="files of other sizes")
     arguments.add_argument("--only", default="", help="put, and what has this in its name")
     arguments.add_argument("--write", action="store_true", help="into the page on performance")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as place:
-        measure = Measure(Path(place), options)
-        few = measure.all_of(FEW)
-        costs = {count: measure.all_of(count) for count in options.messages}
-    text = table(few, costs)
+        text = table(Measure(Path(place), options).all_turns())
     print(text)
     if options.write:
         before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
@@ -84,62 +85,62 @@ class Measure:
 
     def __init__(self, place: Path, options: argparse.Namespace) -> None:
         self._place, self._body_size, self._runs = place, options.body, options.runs
-        self._commands = [c for c in COMMANDS if c.reads_lines or options.only in c.name]
+        self._counts = [FEW, *sorted(options.messages)]
+        self._commands = [c for c in COMMANDS if c.output == "store" or options.only in c.name]
         conf = options.broker_conf
         self._conf = ("--broker-conf", str(conf.resolve())) if conf is not None else ()
 
-    def all_of(self, count: int) -> dict[str, Cost]:
-        """What each command costs with so many messages."""
-        lines = self._place / "lines"
-        write_messages(lines, self._body_size, count)
-        costs = {}
+    def all_turns(self) -> dict[str, list[dict[int, Cost]]]:
+        """What each command costs with so many messages, in each turn."""
+        for count in self._counts:
+            (self._place / str(count)).mkdir()
+            write_messages(self._place / str(count) / "lines", self._body_size, count)
+        turns: dict[str, list[dict[int, Cost]]] = {}
         for command in self._commands:
-            runs = [self._cost(command) for _ in range(self._runs)]
-            costs[command.name] = Cost(min(r.seconds for r in runs), max(r.peak for r in runs))
-            if command.reads_lines:
-                lines.unlink()
-            if command.output == "new":
-                self._remove("new")
-        self._remove("store")
-        print(f"{count:,} messages are done", file=sys.stderr, flush=True)
-        return costs
+            turns[command.name] = [
+                {count: self._cost(command, count) for count in self._counts}
+                for _ in range(self._runs)
+            ]
+            print(f"{command.name} is done", file=sys.stderr, flush=True)
+        return turns
 
-    def _cost(self, command: Command) -> Cost:
+    def _cost(self, command: Command, count: int) -> Cost:
+        place = self._place / str(count)
         if command.output is not None:
-            self._remove(command.output)
+            shutil.rmtree(place / command.output, ignore_errors=True)
+            # The system has it then, and need not ask a host for it (``peer`` does the same).
+            warm_memory(place / "scratch", count * (self._body_size + command.written))
         process = subprocess.Popen(
-            [*RMQCTL, *command.arguments, *self._conf], cwd=self._place, stdout=subprocess.DEVNULL
+            [*RMQCTL, *command.arguments, *self._conf], cwd=place, stdout=subprocess.DEVNULL
         )
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             sys.exit(f"growth: rmqctl {' '.join(command.arguments)} failed")
+        shutil.rmtree(place / "new", ignore_errors=True)
         return Cost(used.ru_utime + used.ru_stime, used.ru_maxrss << 10)
 
-    def _remove(self, name: str) -> None:
-        shutil.rmtree(self._place / name, ignore_errors=True)
 
+def table(turns: dict[str, list[dict[int, Cost]]]) -> str:
+    """Microseconds a message without the start, the least of all turns, and the largest peaks of
+    memory; and how the last store's are to the first's: of times the median of the turns."""
+    counts = sorted(next(iter(turns.values()))[0])[1:]
+    first, last = counts[0], counts[-1]
+    heads = [f"{count:,} messages" for count in counts]
+    text = f"| | {' | '.join(heads)} | last : first |\n|{'---|' * (len(counts) + 2)}\n"
 
-def table(few: dict[str, Cost], costs: dict[int, dict[str, Cost]]) -> str:
-    """Microseconds a message without the start, and peaks of memory, and how the last store's are
-    to the first's."""
-    first, last = min(costs), max(costs)
+    def row(name: str, shown: Callable[[float], str], values: list[float], ratio: float) -> str:
+        return f"| {' | '.join([name, *map(shown, values), f'{ratio:.2f}'])} |\n"
 
-    def row(name: str, shown: Callable[[float], str], value: Callable[[int], float]) -> str:
-        cells = [shown(value(count)) for count in costs]
-        return f"| {' | '.join([name, *cells, f'{value(last) / value(first):.2f}'])} |\n"
+    def time_of(turn: dict[int, Cost], count: int) -> float:
+        return 1e6 * (turn[count].seconds - turn[FEW].seconds) / count
 
-    def time_of(name: str) -> Callable[[int], float]:
-        return lambda count: 1e6 * (costs[count][name].seconds - few[name].seconds) / count
-
-    def peak_of(name: str) -> Callable[[int], float]:
-        return lambda count: costs[count][name].peak / 1e6
-
-    heads = [f"{count:,} messages" for count in costs]
-    text = f"| | {' | '.join(heads)} | last : first |\n|{'---|' * (len(costs) + 2)}\n"
-    for name in few:
-        text += row(f"`{name}`, µs of CPU a message", "{:.2f}".format, time_of(name))
-        text += row("peak, MB", "{:.0f}".format, peak_of(name))
+    for name, own in turns.items():
+        times = [min(time_of(turn, count) for turn in own) for count in counts]
+        ratio = statistics.median(time_of(turn, last) / time_of(turn, first) for turn in own)
+        text += row(f"`{name}`, µs of CPU a message", "{:.2f}".format, times, ratio)
+        peaks = [max(turn[count].peak for turn in own) / 1e6 for count in counts]
+        text += row("peak, MB", "{:.0f}".format, peaks, peaks[-1] / peaks[0])
     return text
 
 
