@@ -21,13 +21,14 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.benchmarks.bench import RMQCTL, write_messages
-from tests.benchmarks.peer.jobs import warm_memory
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "performance.md"
 BEGIN, END = "<!-- growth: python tests/benchmarks/growth.py --write -->", "<!-- end of growth -->"
 SIZES = [10**6, 4 * 10**6, 16 * 10**6]
 #: Messages of the store whose work is next to nothing: what is left is the start.
 FEW = 1000
+#: Bytes of memory that may be free when a command begins.
+FREE = 1 << 29
 
 
 class Cost(NamedTuple):
@@ -38,13 +39,11 @@ class Cost(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command on a store; what it makes in ``output`` is removed before, and is some ``written``
-    bytes of a message, besides its body."""
+    """A command on a store; what it makes in ``output`` is removed before."""
 
     name: str
     arguments: tuple[str, ...]
     output: str | None = None
-    written: int = 0
 
 
 COMMANDS = [
@@ -52,13 +51,12 @@ COMMANDS = [
         "put --from",
         ("put", "--store", "store", "--create", "--from", "lines", "--flush", "async", "-q"),
         "store",
-        300,
     ),
     Command("verify", ("verify", "--store", "store", "-q")),
-    Command("rebuild all", ("rebuild", "all", "--store", "store", "--output", "new"), "new", 80),
+    Command("rebuild all", ("rebuild", "all", "--store", "store", "--output", "new"), "new"),
     Command("walk, NDJSON", ("walk", "commitlog", "--store", "store", "--format", "ndjson")),
     Command("export, NDJSON", ("export", "--store", "store", "--output", "new", "--format",
-                               "ndjson"), "new", 700),
+                               "ndjson"), "new"),
 ]  # fmt: skip
 
 
@@ -108,8 +106,7 @@ class Measure:
         place = self._place / str(count)
         if command.output is not None:
             shutil.rmtree(place / command.output, ignore_errors=True)
-            # The system has it then, and need not ask a host for it (``peer`` does the same).
-            warm_memory(place / "scratch", count * (self._body_size + command.written))
+        fill_memory(self._place / "filler")
         process = subprocess.Popen(
             [*RMQCTL, *command.arguments, *self._conf], cwd=place, stdout=subprocess.DEVNULL
         )
@@ -119,6 +116,30 @@ class Measure:
             sys.exit(f"growth: rmqctl {' '.join(command.arguments)} failed")
         shutil.rmtree(place / "new", ignore_errors=True)
         return Cost(used.ru_utime + used.ru_stime, used.ru_maxrss << 10)
+
+
+def fill_memory(filler: Path) -> None:
+    """Has the system's cache take nearly all memory, as that of a machine does which has run for
+    days: what is written then gets the pages of what was not used for long. A virtual machine gives
+    back to its host what was free for seconds, and to ask for a page again takes several times as
+    long as to write it, which a large store would pay and a small one not."""
+    if not filler.exists():
+        with filler.open("wb") as file:
+            for _ in range(memory("MemTotal") >> 24):
+                if memory("MemFree") < FREE:
+                    break
+                file.write(bytes(1 << 24))
+            os.fsync(file.fileno())
+    with filler.open("rb", buffering=0) as file:
+        # What was used longest ago, its beginning, is not there any more.
+        while memory("MemFree") > FREE and file.read(1 << 24):
+            pass
+
+
+def memory(name: str) -> int:
+    """What the system says of its memory, in bytes."""
+    lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
 
 def table(turns: dict[str, list[dict[int, Cost]]]) -> str:
