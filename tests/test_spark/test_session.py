@@ -8,6 +8,7 @@ import shutil
 import site
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -225,6 +226,52 @@ def test_a_session_is_cheap_and_what_java_leaves_of_it_is_removed(tmp_path: Path
     assert (workers, home) == ([own], None)
     assert tasks < 50
     assert [name.partition("-")[0] for name in left] == ["spark"]
+
+
+_SOCKETS = """
+import json, os, sys
+from pathlib import Path
+from rmqctl.spark.session.session import session
+
+with session("local[1]", dict([sys.argv[1:]]) if sys.argv[1:] else None) as spark:
+    counted = spark.sparkContext.parallelize(range(9), 3).map(lambda one: one).count()
+    conf = spark.sparkContext.getConf()
+    place = conf.get("spark.python.unix.domain.socket.dir", "")
+    made = os.listdir(place) if place else []
+    is_asked = conf.get("spark.python.unix.domain.socket.enabled", "false")
+    print(json.dumps([counted, is_asked, any(name.endswith(".sock") for name in made)]))
+left = os.path.exists(place)
+sys.exit(left)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+@pytest.mark.parametrize(
+    ("directories", "asked", "told"),
+    [
+        (1, [], [9, "true", True]),
+        # No socket has such a long name.
+        (40, [], [9, "false", False]),
+        (1, ["spark.python.unix.domain.socket.enabled", "false"], [9, "false", False]),
+    ],
+)
+def test_java_and_its_workers_talk_through_sockets_of_the_session(
+    directories: int, asked: list[str], told: list[object]
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        place = Path(short, "d" * directories)
+        place.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", _SOCKETS, *asked],
+            cwd=ROOT,
+            env=java_environment(place),
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == told
 
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
