@@ -137,7 +137,7 @@ if not busy:
         pass
     os._exit(0)
 with MessageStore(Path(sys.argv[1])) as store:
-    expected, count, starved = pulled(store), 0, 0
+    expected, starved = pulled(store), 0
     for _ in range(30):
         rows = pull_lines(store, "t", 0, 0, form="csv", max_messages=6000)
         told = b""

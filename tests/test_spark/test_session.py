@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -206,20 +207,26 @@ print(json.dumps([made, left, workers, own_pyspark(0), tasks, os.environ.get("SP
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
-def test_a_session_is_cheap_and_what_java_leaves_of_it_is_removed(tmp_path: Path) -> None:
-    """Java was killed, and had no time for it. What is left it made before its session."""
+def told_by(script: str, temporary: Path, *arguments: str) -> list[Any]:
+    """What a script prints whose Java has its temporary files there."""
     done = subprocess.run(
-        [sys.executable, "-c", _CUT_SHORT],
+        [sys.executable, "-c", script, *arguments],
         cwd=ROOT,
-        env=java_environment(tmp_path),
+        env=java_environment(temporary),
         capture_output=True,
         text=True,
         timeout=200,
     )
     assert done.returncode == 0, done.stderr
-    made, left, workers, own, tasks, home = json.loads(done.stdout)
+    told: list[Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_a_session_is_cheap_and_what_java_leaves_of_it_is_removed(tmp_path: Path) -> None:
+    """Java was killed, and had no time for it. What is left it made before its session."""
+    made, left, workers, own, tasks, home = told_by(_CUT_SHORT, tmp_path)
     for name in ("blockmgr-", "artifacts-", "rmqctl-spark-home-"):
         assert any(one.startswith(name) for one in made)
     # Not that of Spark's zip, which they would compile; and small parts of what is kept are joined.
@@ -262,16 +269,7 @@ def test_java_and_its_workers_talk_through_sockets_of_the_session(
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         place = Path(short, "d" * directories)
         place.mkdir()
-        done = subprocess.run(
-            [sys.executable, "-c", _SOCKETS, *asked],
-            cwd=ROOT,
-            env=java_environment(place),
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == told
+        assert told_by(_SOCKETS, place, *asked) == told
 
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

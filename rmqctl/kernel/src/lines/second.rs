@@ -163,7 +163,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 
-    use super::{Outcome, Second};
+    use super::{Outcome, Pending, Second};
 
     const LONG: Duration = Duration::from_secs(600);
 
@@ -172,6 +172,20 @@ mod tests {
         second: Second<i32, i32>,
         begun: Receiver<i32>,
         may_end: Sender<()>,
+    }
+
+    impl Gated {
+        /// A job that the thread has begun.
+        fn begun(&self, job: i32) -> Pending<i32, i32> {
+            let pending = self.second.ask(job).expect("a thread");
+            assert_eq!(self.begun.recv(), Ok(job));
+            pending
+        }
+
+        /// Lets the job end that was begun.
+        fn end(&self) {
+            self.may_end.send(()).expect("a thread");
+        }
     }
 
     fn gated() -> Gated {
@@ -188,35 +202,31 @@ mod tests {
 
     #[test]
     fn a_job_is_done_taken_back_or_left() {
-        let Gated { second, begun, may_end } = gated();
-        let first = second.ask(1).expect("a thread");
-        assert_eq!(begun.recv(), Ok(1));
-        let next = second.ask(2).expect("a thread");
+        let gated = gated();
+        let first = gated.begun(1);
+        let next = gated.second.ask(2).expect("a thread");
         assert!(matches!(next.end(LONG), Outcome::NotBegun(2)));
         let Outcome::Late(late) = first.end(Duration::ZERO) else { panic!("the gate is closed") };
-        let late = late.left().expect("it is at it");
+        let mut late = Some(late.left().expect("it is at it"));
         // One that is asked behind it and let go of is not waited for: nobody has begun it.
-        drop(second.ask(3));
-        may_end.send(()).expect("a thread");
-        let mut late = Some(late);
+        drop(gated.second.ask(3));
+        gated.end();
         while late.is_some() {
-            late = late.take().and_then(super::Pending::left);
+            late = late.take().and_then(Pending::left);
         }
-        let fourth = second.ask(4).expect("a thread");
-        assert_eq!(begun.recv(), Ok(4));
-        may_end.send(()).expect("a thread");
+        let fourth = gated.begun(4);
+        gated.end();
         assert!(matches!(fourth.end(LONG), Outcome::Done(104, 4)));
     }
 
     #[test]
     fn who_lets_go_of_a_job_that_was_begun_waits_for_it() {
-        let Gated { second, begun, may_end } = gated();
-        let pending = second.ask(1).expect("a thread");
-        assert_eq!(begun.recv(), Ok(1));
-        may_end.send(()).expect("a thread");
+        let gated = gated();
+        let pending = gated.begun(1);
+        gated.end();
         drop(pending);
-        let next = second.ask(2).expect("a thread");
-        assert_eq!(begun.recv(), Ok(2));
+        let next = gated.begun(2);
+        let Gated { second, may_end, .. } = gated;
         drop(second);
         may_end.send(()).expect("a thread");
         assert!(matches!(next.end(LONG), Outcome::Done(102, 2)));
@@ -224,15 +234,13 @@ mod tests {
 
     #[test]
     fn a_panic_goes_on_where_the_job_was_asked_for() {
-        let Gated { second, begun, may_end } = gated();
-        let pending = second.ask(13).expect("a thread");
-        assert_eq!(begun.recv(), Ok(13));
-        may_end.send(()).expect("a thread");
+        let gated = gated();
+        let pending = gated.begun(13);
+        gated.end();
         let ended = catch_unwind(AssertUnwindSafe(|| pending.end(LONG)));
         assert!(ended.is_err_and(|cause| cause.downcast_ref::<&str>() == Some(&"an unlucky job")));
-        let next = second.ask(1).expect("it goes on");
-        assert_eq!(begun.recv(), Ok(1));
-        may_end.send(()).expect("a thread");
+        let next = gated.begun(1);
+        gated.end();
         assert!(matches!(next.end(LONG), Outcome::Done(101, 1)));
     }
 }

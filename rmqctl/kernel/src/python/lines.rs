@@ -46,7 +46,8 @@ pub struct PyLines {
     line_bytes: usize,
     /// What makes lines of pulls beside this thread; None before it is worth it.
     ahead: Option<Ahead>,
-    /// What it is still at, of a pull that did not wait for it.
+    /// What it is still at, of a pull that did not wait for it. Python's objects are shared between
+    /// threads, and this is not, but for the lock.
     late: Mutex<Option<Pending>>,
     /// Pulls that are left before the other thread is asked again, and how many they are after the next
     /// one for which it is not there in time.
