@@ -4,3 +4,4 @@ pub mod fetch;
 pub mod mapped;
 pub mod memory;
 pub mod pieces;
+pub mod processors;

@@ -6,12 +6,15 @@ use std::hint::spin_loop;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{
-    Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel,
+    Receiver, RecvError, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::bytes::processors::Asker;
 
 /// How long a thread looks for the next thing itself, before it has the system wake it: that takes as
 /// long on a virtual machine.
@@ -26,12 +29,14 @@ struct Answer<J, A> {
 
 /// A job that nobody has begun; who begins it takes it.
 type Slot<J> = Arc<Mutex<Option<J>>>;
-type Asked<J, A> = (Slot<J>, SyncSender<Answer<J, A>>);
+type Asked<J, A> = (Asker, Slot<J>, SyncSender<Answer<J, A>>);
 
 /// The second thread. It ends when this is let go of.
 pub struct Second<J, A> {
     /// Always there before the end.
     jobs: Option<Sender<Asked<J, A>>>,
+    /// Whether the system has to wake it, or to begin it.
+    sleeps: Arc<AtomicBool>,
     /// The process that has the thread: one that is forked has none.
     process: u32,
 }
@@ -60,8 +65,11 @@ impl<J: Send + 'static, A: Send + 'static> Second<J, A> {
     /// None where the system gives no thread.
     pub fn begin(name: &str, mut work: impl FnMut(&J) -> A + Send + 'static) -> Option<Self> {
         let (jobs, asked) = channel::<Asked<J, A>>();
+        let sleeps = Arc::new(AtomicBool::new(true));
+        let own = Arc::clone(&sleeps);
         let do_all = move || {
-            while let Ok((slot, reply)) = soon(&asked, None) {
+            while let Ok((asker, slot, reply)) = next(&asked, &own) {
+                asker.leave();
                 let Some(job) = taken(&slot) else { continue };
                 let done = catch_unwind(AssertUnwindSafe(|| work(&job)));
                 // Who has asked is there as long as it has no answer.
@@ -69,7 +77,7 @@ impl<J: Send + 'static, A: Send + 'static> Second<J, A> {
             }
         };
         thread::Builder::new().name(name.to_owned()).spawn(do_all).ok()?;
-        Some(Second { jobs: Some(jobs), process: process::id() })
+        Some(Second { jobs: Some(jobs), sleeps, process: process::id() })
     }
 
     /// None where there is no such thread.
@@ -77,7 +85,11 @@ impl<J: Send + 'static, A: Send + 'static> Second<J, A> {
         let slot = Arc::new(Mutex::new(Some(job)));
         let (reply, answer) = sync_channel(1);
         let jobs = self.jobs.as_ref().filter(|_| self.process == process::id())?;
-        jobs.send((Arc::clone(&slot), reply)).ok()?;
+        let (asker, sleeps) = (Asker::here(), self.sleeps.load(Ordering::Acquire));
+        jobs.send((asker, Arc::clone(&slot), reply)).ok()?;
+        if sleeps {
+            asker.make_way();
+        }
         Some(Pending { slot, answer: Some(answer), process: self.process })
     }
 }
@@ -99,7 +111,7 @@ impl<J, A> Pending<J, A> {
             return Outcome::NotBegun(job);
         }
         let Some(answer) = &self.answer else { return Outcome::Gone };
-        let ended = soon(answer, Some(patience));
+        let ended = soon(answer, patience);
         if matches!(ended, Err(RecvTimeoutError::Timeout)) {
             return Outcome::Late(self);
         }
@@ -140,10 +152,23 @@ fn taken<J>(slot: &Slot<J>) -> Option<J> {
     slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
+/// What is asked next, at whatever time.
+fn next<T>(asked: &Receiver<T>, sleeps: &AtomicBool) -> Result<T, RecvError> {
+    sleeps.store(false, Ordering::Release);
+    match soon(asked, SPIN) {
+        Ok(next) => Ok(next),
+        Err(RecvTimeoutError::Disconnected) => Err(RecvError),
+        Err(RecvTimeoutError::Timeout) => {
+            sleeps.store(true, Ordering::Release);
+            asked.recv()
+        }
+    }
+}
+
 /// What is sent next, within so long a time.
-fn soon<T>(receiver: &Receiver<T>, patience: Option<Duration>) -> Result<T, RecvTimeoutError> {
+fn soon<T>(receiver: &Receiver<T>, patience: Duration) -> Result<T, RecvTimeoutError> {
     let since = Instant::now();
-    let spin = patience.unwrap_or(SPIN).min(SPIN);
+    let spin = patience.min(SPIN);
     while since.elapsed() < spin {
         match receiver.try_recv() {
             Ok(sent) => return Ok(sent),
@@ -151,10 +176,7 @@ fn soon<T>(receiver: &Receiver<T>, patience: Option<Duration>) -> Result<T, Recv
             Err(TryRecvError::Empty) => (0..SPINS).for_each(|_| spin_loop()),
         }
     }
-    match patience {
-        None => Ok(receiver.recv()?),
-        Some(patience) => receiver.recv_timeout(patience.saturating_sub(spin)),
-    }
+    receiver.recv_timeout(patience - spin)
 }
 
 #[cfg(test)]

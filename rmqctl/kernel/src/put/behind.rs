@@ -8,11 +8,11 @@
 use std::mem;
 use std::panic::resume_unwind;
 use std::process;
-use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use crate::bytes::mapped::Room;
+use crate::bytes::processors::Asker;
 use crate::put::derived;
 use crate::put::storing::{Clock, Made, Storing};
 
@@ -23,12 +23,6 @@ const MOST_CHUNKS: usize = 4;
 /// What a stream has stored by the thread that makes it, at least: of less the start of another one
 /// is a good part of the time.
 pub const ALONE_BYTES: usize = 1 << 19;
-
-/// Whether there is a processor for a second thread.
-pub fn has_processors() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1))
-}
 
 /// What records are stored into, in the file that begins at this offset.
 pub struct Work<'a> {
@@ -130,8 +124,10 @@ impl Behind<'_, '_> {
         let (filled, chunks) = sync_channel::<Chunk>(MOST_CHUNKS);
         let (back, emptied) = channel();
         let (give, given) = channel::<Work<'_>>();
+        let asker = Asker::here();
         let thread =
             thread::Builder::new().name("store".to_owned()).spawn_scoped(self.scope, move || {
+                asker.leave();
                 let Ok(mut work) = given.recv() else { return };
                 for mut chunk in chunks {
                     work.claim(&chunk);
@@ -149,6 +145,7 @@ impl Behind<'_, '_> {
             let _ = give.send(work);
         }
         self.other = Some(Other { filled, emptied, thread });
+        asker.make_way();
     }
 
     /// Waits until all is stored. A panic of the other thread goes on here.

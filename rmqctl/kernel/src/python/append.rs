@@ -12,8 +12,9 @@ use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyTuple, PyType};
 
 use crate::bytes::fetch;
 use crate::bytes::mapped::Room;
+use crate::bytes::processors::has_processors;
 use crate::put::append::{self, Fixed, Place, Refused, Stop, Times};
-use crate::put::behind::{ALONE_BYTES, Behind, Work, has_processors, store_behind};
+use crate::put::behind::{ALONE_BYTES, Behind, Work, store_behind};
 use crate::put::storing::{Clock, Row};
 use crate::python::message::{Fields, Host, Reader, host_of, reader_of};
 use crate::python::{bytes_of, guarded, longs, numbers_of};

@@ -10,8 +10,8 @@ use std::thread::{self, JoinHandle};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
+use crate::bytes::processors::{Asker, has_processors};
 use crate::index::items::{self, Common, Header, Key, Places};
-use crate::put::behind::has_processors;
 use crate::python::append::room_of;
 use crate::python::derived::numbers;
 use crate::python::{KernelPanic, array_of, bytes_of, guarded};
@@ -95,11 +95,22 @@ impl ItemRun {
                 Ok(items::store_run(&mut room, places, &keys, first_diff, behind))
             }
         };
+        let asker = Asker::here();
+        let beside = {
+            let work = work.clone();
+            move || {
+                asker.leave();
+                work()
+            }
+        };
         let other = thread::Builder::new().name("index".to_owned());
         let is_long = keys.len() >= LONG_RUN && has_processors();
-        let thread = if is_long { other.spawn(work.clone()).ok() } else { None };
+        let thread = if is_long { other.spawn(beside).ok() } else { None };
         let state = match thread {
-            Some(thread) => State::Running(thread, held),
+            Some(thread) => {
+                asker.make_way();
+                State::Running(thread, held)
+            }
             // It is short, or the system has no thread for it.
             None => State::Ended(py.detach(|| guarded(work))?),
         };

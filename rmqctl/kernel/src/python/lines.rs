@@ -9,11 +9,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::bytes::memory::{give, take};
+use crate::bytes::processors::has_processors;
 use crate::layouts::{QUEUE_UNIT_BYTES, QUEUE_UNIT_SIZE};
 use crate::lines::pull::{Limits, Part, Pulled, Tags, Units, pull};
 use crate::lines::rows::{self, COLUMNS, Cell, Choice, Form, Lines, Spelling};
 use crate::lines::second::Outcome;
-use crate::put::behind::has_processors;
 use crate::python::ahead::{self, Ahead, Job, Pending};
 use crate::python::memory::Memory;
 use crate::python::{bytes_of, guarded};

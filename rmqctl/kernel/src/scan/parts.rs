@@ -12,6 +12,7 @@ use std::thread;
 use memchr::memmem;
 
 use crate::bytes::memory::give;
+use crate::bytes::processors::Asker;
 use crate::layouts::{PREFIXES, RECORD_MAGIC_HEAD};
 use crate::record::entry::{self, Found};
 use crate::record::topics::Topics;
@@ -99,9 +100,16 @@ pub fn spread<W: Send, T: Send>(
     thread::scope(|scope| {
         let read_all = &read_all;
         let others = others.iter_mut().enumerate();
+        let asker = Asker::here();
         let others: Vec<_> = others
-            .map(|(number, topics)| scope.spawn(move || read_all(number + 1, topics)))
+            .map(|(number, topics)| {
+                scope.spawn(move || {
+                    asker.leave();
+                    read_all(number + 1, topics)
+                })
+            })
             .collect();
+        asker.make_way();
         let mut done = read_all(0, &mut first[0]);
         for other in others {
             done.extend(other.join().unwrap_or_else(|cause| resume_unwind(cause)));
