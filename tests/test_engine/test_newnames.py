@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import durable
 from rmqctl.engine.files.newnames import NewNames
 
 
@@ -64,7 +64,7 @@ def test_what_fails_while_more_names_come_is_told_at_the_end(
         raise OSError(errno.EIO, "the disk failed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(paths, "sync_directories", fail)
+        patch.setattr(durable, "sync_directories", fail)
         names.begin()
         assert is_called.wait(60)
     with pytest.raises(OSError, match="the disk failed"):

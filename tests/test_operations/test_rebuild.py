@@ -19,7 +19,7 @@ import pytest
 
 from rmqctl.engine.derive import writer
 from rmqctl.engine.derive.writer import DerivedWriter
-from rmqctl.engine.files import mappedfile, paths, writeback
+from rmqctl.engine.files import durable, mappedfile, paths, writeback
 from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.engine.files.writeback import begin_writing
 from rmqctl.engine.index import newindexfile
@@ -113,7 +113,7 @@ def test_what_fails_leaves_nothing(store: Path, monkeypatch: pytest.MonkeyPatch)
     ("which", "what"),
     [
         *((ConsumeQueueTableWriter, "flush"), (NewIndexFile, "flush")),
-        (paths, "sync_directories"),
+        (durable, "sync_directories"),
     ],
 )
 def test_a_disk_that_fails_at_the_end_is_told(
@@ -152,9 +152,9 @@ def test_names_are_forced_to_disk_when_all_files_have_theirs(
         calls += 1
         sync_directories(*given)
 
-    sync_directories = paths.sync_directories
+    sync_directories = durable.sync_directories
     monkeypatch.setattr(os, "fsync", noted)
-    monkeypatch.setattr(paths, "sync_directories", counted)
+    monkeypatch.setattr(durable, "sync_directories", counted)
     output = store.parent / "new"
     rebuild(store, output, jobs=jobs)
     directories = [output, *(path for path in output.rglob("*") if path.is_dir())]

@@ -5,6 +5,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.files.behind`
 - :mod:`~rmqctl.engine.files.bufferpool`
 - :mod:`~rmqctl.engine.files.dirty`
+- :mod:`~rmqctl.engine.files.durable`
 - :mod:`~rmqctl.engine.files.extents`
 - :mod:`~rmqctl.engine.files.filequeue`
 - :mod:`~rmqctl.engine.files.filequeuewriter`

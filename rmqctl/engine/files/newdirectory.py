@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rmqctl.engine.files.durable import sync_directory
 from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
 
@@ -36,6 +37,7 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
             yield building
             # Takes the place of an empty directory at once.
             building.rename(place)
+            sync_directory(place.parent)
         finally:
             if not is_kept:
                 shutil.rmtree(building, ignore_errors=True)
@@ -73,9 +75,13 @@ def made_anew(building: Path, place: Path, *, is_kept: bool = False) -> int:
         raise OutputInUse(path=str(place)) from None
     except OSError:
         pass  # Network file systems may not lock directories.
-    for entry in () if is_kept else os.scandir(building):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            os.unlink(entry.path)
+    try:
+        for entry in () if is_kept else os.scandir(building):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
+    except BaseException:
+        os.close(lock)
+        raise
     return lock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import durable
 from rmqctl.engine.files.behind import Behind
 
 
@@ -40,4 +40,4 @@ class NewNames:
             self._behind.close()
 
     def _sync(self) -> None:
-        paths.sync_directories(self._root, self._on_disk)
+        durable.sync_directories(self._root, self._on_disk)

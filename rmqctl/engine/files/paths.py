@@ -16,7 +16,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.engine.files.unfinished import BESIDE, check_not_amid_repair
+from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.errors import (
     CannotRead,
     CannotWrite,
@@ -291,25 +291,6 @@ def _name(descriptor: int, name: str, directory: int, forced: Forced) -> None:
         raise
 
 
-def sync_directories(root: Path, on_disk: dict[str, list[str]] | None = None) -> None:
-    """Forces the names of what is below a directory to disk. :raises OSError: the disk failed.
-
-    :param on_disk: of directories, by their paths, the names that are on disk already, which this
-        adds to: one that has no others is left out.
-    """
-    on_disk = {} if on_disk is None else on_disk
-    for directory, directories, files in os.walk(root):
-        names = [*directories, *files]
-        if on_disk.get(directory) == names:
-            continue
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        on_disk[directory] = names
-
-
 def remove_file(root: Path, path: Path) -> None:
     """Removes ``path`` (below ``root``) for good, without following a link below ``root``.
 
@@ -375,26 +356,3 @@ def writing_error(path: Path | str, error: OSError) -> Exception:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StoreReadOnly(path=str(path), reason=error.strerror)
     return CannotWrite(path=str(path), reason=error.strerror)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file, or puts one in the place of another, at once and durably.
-
-    :raises CannotWrite, StoreReadOnly: what the system says.
-    """
-    beside = path.with_name(path.name + BESIDE)
-    try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        os.rename(beside, path)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise writing_error(path, error) from error

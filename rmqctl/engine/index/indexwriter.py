@@ -60,7 +60,7 @@ class IndexServiceWriter(IndexService):
     :param root: the directory below which no link is followed.
     :param is_new: nobody else knows of the directory yet, which has no files and gets them from
         batches: each is whole when it is full or after :meth:`flush`, its name on disk after
-        :func:`~rmqctl.engine.files.paths.sync_directories`.
+        :func:`~rmqctl.engine.files.durable.sync_directories`.
     """
 
     is_growing = True

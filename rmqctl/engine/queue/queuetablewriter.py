@@ -33,7 +33,7 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
 
     With ``is_new`` nobody else knows of the directory yet, which gets queues one after the other,
     each again and again: where a closed one ends is remembered, and its files are on disk after
-    :meth:`flush` only, their names after :func:`~rmqctl.engine.files.paths.sync_directories`.
+    :meth:`flush` only, their names after :func:`~rmqctl.engine.files.durable.sync_directories`.
 
     :param root: the directory below which no link is followed.
     """

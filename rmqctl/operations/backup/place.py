@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
+from rmqctl.engine.files.durable import sync_directory
 from rmqctl.engine.files.paths import local_path, open_for_reading
 from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse, RmqctlError
@@ -161,7 +162,7 @@ def created(place: str) -> Iterator[IO[bytes]]:
                 with suppress(FileNotFoundError):
                     os.unlink(building)
                 raise
-            _sync_directory(target.parent)
+            sync_directory(target.parent)
     except OSError as error:
         raise CannotWrite(path=str(target), reason=str(error.strerror or error)) from error
 
@@ -176,14 +177,6 @@ def _lock(descriptor: int, building: Path, target: Path) -> None:
         return  # Network file systems may not lock.
     if not building.exists() or not os.path.samestat(os.stat(building), os.fstat(descriptor)):
         raise OutputInUse(path=str(target))
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _created_behind_url(place: str) -> Iterator[IO[bytes]]:

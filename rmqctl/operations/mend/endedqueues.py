@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import LONG_MAX, PRE_BLANK_UNIT
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
 from rmqctl.engine.queue.consumequeue import UNIT, is_ext_addr
 from rmqctl.engine.queue.ends import queue_end
+from rmqctl.operations.mend.rebuildplan import log_range_now
 
 if TYPE_CHECKING:
     from rmqctl.operations.mend.rebuildplan import RebuildPlan
@@ -48,16 +49,20 @@ def keep_ended_queues(plan: RebuildPlan, building: Path) -> int:
         # Asked before a queue is opened, which takes ten times as long: most were built.
         return plan.includes(topic, queue_id) and not os.path.exists(f"{built}/{topic}/{queue_id}")
 
-    ends = ended_queues(plan.root, size, plan.log_min_offset, is_missing)
+    # Of a store whose broker runs retention may have removed what the plan still saw, and no scan.
+    start, _ = log_range_now(plan)
+    ends = ended_queues(plan.root, size, start, is_missing)
     written = write_last_units(building, ends, size)
     if plan.batch_queue_file_size is not None:
-        written += _keep_ended_batch_queues(plan, building, plan.batch_queue_file_size)
+        written += _keep_ended_batch_queues(plan, building, plan.batch_queue_file_size, start)
     if written:
-        paths.sync_directories(building)
+        durable.sync_directories(building)
     return written
 
 
-def _keep_ended_batch_queues(plan: RebuildPlan, building: Path, file_size: int) -> int:
+def _keep_ended_batch_queues(
+    plan: RebuildPlan, building: Path, file_size: int, log_min_offset: int
+) -> int:
     """Batch queues (5.x) with no record in the log: their last file, as a broker's own retention
     leaves it (``MappedFileQueue#deleteExpiredFileByOffset``). How many there are."""
     written = 0
@@ -68,7 +73,7 @@ def _keep_ended_batch_queues(plan: RebuildPlan, building: Path, file_size: int) 
         with closing(
             BatchConsumeQueue(where.path, where.topic, where.queue_id, file_size)
         ) as queue:
-            if not queue.end or queue.max_physical_offset > plan.log_min_offset:
+            if not queue.end or queue.max_physical_offset > log_min_offset:
                 continue
             start, units = queue.last_file()
         if start % file_size or start + file_size > LONG_MAX or len(units) > _MOST_BEFORE:

@@ -24,7 +24,7 @@ from formats.constants import (
     END_FILE_MIN_BLANK_LENGTH,
     RMQ_SYS_TRANS_HALF_TOPIC,
 )
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.files.newdirectory import free_place, new_directory
 from rmqctl.engine.log.commitlog import CommitLog
@@ -103,7 +103,7 @@ def write_plain_store(
         carry_timer(root, config, building, plain)
         # Its close writes the checkpoint, and takes the lock and abort away.
         MessageStore(building, plain, writable=True).close()
-        paths.sync_directories(building)
+        durable.sync_directories(building)
         return done
 
 

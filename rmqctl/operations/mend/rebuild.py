@@ -16,24 +16,26 @@ from rmqctl.engine.files.newdirectory import new_directory
 from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import check_understood
-from rmqctl.errors import (
-    CannotWrite,
-    CommitLogMissing,
-    DamagedStore,
-    FileLengthContradiction,
-    FileLengthUnproven,
-)
+from rmqctl.errors import CannotWrite, CommitLogMissing
 from rmqctl.operations.mend.onepass import MOST_FILLED, Build, RebuildSummary, one_pass
 from rmqctl.operations.mend.rebuildplan import (
     RebuildPlan,
+    as_it_is_now,
     ask_consent,
     check_explained,
     plan_rebuild,
     plan_row,
 )
 from rmqctl.operations.mend.rebuildrows import damage_rows, summary_row
-from rmqctl.operations.mend.recovery import bring_in_order
-from rmqctl.operations.mend.swap import kept_directories, kept_name, purge, refuse_links, swap
+from rmqctl.operations.mend.recovery import why_not_in_order
+from rmqctl.operations.mend.swap import (
+    STAGING,
+    kept_directories,
+    kept_name,
+    purge,
+    refuse_links,
+    swap_all,
+)
 from rmqctl.operations.progress import Progress
 
 __all__ = [
@@ -54,7 +56,6 @@ __all__ = [
     "summary_row",
 ]
 
-_STAGING = "rmqctl-new"
 #: Of a DLedger member's store: only its broker ends what a crash has left.
 _AFTER_A_CRASH = (
     "its broker's next start throws away index files that are newer than the checkpoint. Start and "
@@ -97,22 +98,22 @@ def rebuild_in_place(
     it.
 
     The former files are kept in ``rmqctl-old-<time>/`` (see :func:`purge`). A killed run leaves
-    each directory old or new, and the next one removes what it had built; a failed one does itself.
+    each directory old or new, and the next one removes what it had built; a failed one leaves all
+    of them old.
 
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     :raises CommitLogMissing: the log is not there; nothing was changed.
     :raises QueuesUnexplained: queues that are there would not be built; nothing was changed.
     :raises SymbolicLinkRefused: what would be replaced, or the place to build in, is a link.
+    :raises CannotWrite: what the system says. :raises SwapCutOff: it does so again when what was
+        replaced was to go back.
     """
     summary = _replace(plan, progress, build or one_pass(jobs))
     if dledger_logs(plan.root):
         if (plan.root / paths.ABORT).exists():
             summary.not_in_order = _AFTER_A_CRASH
         return summary
-    try:
-        bring_in_order(plan.root, plan.config)
-    except (DamagedStore, FileLengthContradiction, FileLengthUnproven) as error:
-        summary.not_in_order = str(error)
+    summary.not_in_order = why_not_in_order(plan.root, plan.config)
     return summary
 
 
@@ -121,20 +122,21 @@ def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> Rebu
     root = plan.root
     check_not_amid_repair(root)
     check_understood(root, plan.config, log_stays=True)
-    if not plan.log_bytes and any(paths.queue_directories(root / paths.CONSUME_QUEUE)):
-        raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
     lock = StoreLock(root)
-    staging = root / _STAGING
+    staging = root / STAGING
     try:
-        for name in (*plan.structures, _STAGING):
+        for name in (*plan.structures, STAGING):
             refuse_links(root, Path(name))
+        # A broker that has stopped since may have written other queues.
+        plan = as_it_is_now(plan)
+        if not plan.log_bytes and any(paths.queue_directories(root / paths.CONSUME_QUEUE)):
+            raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
         check_explained(plan)
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
         summary = build(plan, staging, progress)
         kept = root / kept_name()
-        for relative in _swapped(plan, staging):
-            swap(root, staging, kept, relative)
+        swap_all(root, staging, kept, _swapped(plan, staging))
         if kept.exists():
             summary.kept.append(kept)
         return summary

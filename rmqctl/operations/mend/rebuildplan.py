@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,9 +118,29 @@ def plan_rebuild(
         _check_index_geometry(root, config)
     if plan.queues:
         check_queue_file_size(plan.consume_queue_file_size)
-        kept = [one for one in unexplained(root, config) if plan.includes(one.topic, one.queue_id)]
-        plan = replace(plan, unexplained=tuple(kept))
-    return plan
+    return replace(plan, unexplained=_unexplained(plan))
+
+
+def as_it_is_now(plan: RebuildPlan) -> RebuildPlan:
+    """The plan for the store as it is now: a broker may have written, and removed, since.
+
+    :raises NotAFile: as of :func:`plan_rebuild`.
+    """
+    start, end = log_range_now(plan)
+    now = replace(plan, log_min_offset=start, log_bytes=end - start)
+    return replace(now, unexplained=_unexplained(now))
+
+
+def log_range_now(plan: RebuildPlan) -> tuple[int, int]:
+    """Where the log begins and ends by now. :raises NotAFile: as of :func:`plan_rebuild`."""
+    with closing(open_commit_log(plan.root, plan.config, plan.commit_log_file_size)) as log:
+        log.files.check_regular()
+        return log.min_offset, log.files.end_offset
+
+
+def _unexplained(plan: RebuildPlan) -> tuple[UnexplainedQueue, ...]:
+    queues = unexplained(plan.root, plan.config) if plan.queues else ()
+    return tuple(one for one in queues if plan.includes(one.topic, one.queue_id))
 
 
 def _check_index_geometry(root: Path, config: MessageStoreConfig) -> None:

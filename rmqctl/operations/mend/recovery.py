@@ -13,6 +13,12 @@ from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.start.model import StartPlan
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.engine.write import recovery
+from rmqctl.errors import (
+    DamagedStore,
+    FileLengthContradiction,
+    FileLengthUnproven,
+    StoreInUse,
+)
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -67,6 +73,25 @@ def recovery_row(plan: StartPlan) -> RecoveryRow:
         "index_files_changed": len(plan.index_cuts),
         "index_items_removed": sum(cut.counted - cut.kept for cut in plan.index_cuts),
     }
+
+
+def why_not_in_order(root: Path, config: MessageStoreConfig) -> str:
+    """:func:`bring_in_order` of a store whose queues, or index, were just made anew; "" when that
+    is done, else why it is not: the store stays as a crash has left it.
+
+    Errors as of a store that is opened for writing, but those that a rebuild does not mend.
+    """
+    try:
+        bring_in_order(root, config)
+    except StoreInUse:
+        return (
+            "somebody else has opened it since. If that is its broker, it has thrown away what of "
+            "the new index is newer than the checkpoint: stop it, and `rmqctl rebuild index "
+            "--in-place` makes it again."
+        )
+    except (DamagedStore, FileLengthContradiction, FileLengthUnproven) as error:
+        return str(error)
+    return ""
 
 
 def bring_in_order(root: Path, config: MessageStoreConfig) -> None:

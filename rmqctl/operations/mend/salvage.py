@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.dispatch.rules import Dispatcher
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.newdirectory import free_place, new_directory
 from rmqctl.engine.index.geometry import known_geometry
 from rmqctl.engine.log.spread import open_commit_log
@@ -333,5 +333,5 @@ def write_salvage(plan: SalvagePlan, progress: Progress | None = None) -> Rebuil
         # With its epochs nobody writes to a store.
         copy_of_controller(plan.wanted.root, building, end)
         (building / JOURNAL).unlink()
-        paths.sync_directories(building)
+        durable.sync_directories(building)
         return summary

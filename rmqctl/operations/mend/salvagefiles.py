@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.extents import extents
 from rmqctl.engine.state import controller
 from rmqctl.engine.state.laterversions import batch_topics
@@ -101,7 +101,7 @@ def write_files(
                     _write(file.fileno(), piece, start, logs)
                 os.fsync(file.fileno())
             unfinished.rename(path)
-            paths.sync_directories(directory)
+            durable.sync_directories(directory)
         done += parts[-1].end - parts[0].start
         if progress is not None:
             progress(done)

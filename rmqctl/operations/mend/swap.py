@@ -12,16 +12,32 @@ import ctypes
 import errno
 import os
 import shutil
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from rmqctl.engine.files import paths
-from rmqctl.errors import SymbolicLinkRefused
+from rmqctl.engine.files.durable import sync_directory
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.errors import CannotWrite, SymbolicLinkRefused
 
+#: Where a rebuild of a store in place builds.
+STAGING = "rmqctl-new"
 _KEPT = "rmqctl-old-"
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 #: A system that cannot exchange: no such call, or a file system without it.
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
+
+
+class SwapCutOff(CannotWrite):
+    """Neither went on nor back."""
+
+    template = (
+        "cannot write {path}: {reason}. Some of {names} are new and some are the former ones, of "
+        "which those that are replaced lie in {kept}. Mend that, and run the command again; it "
+        "makes all of them anew."
+    )
 
 
 def kept_name() -> str:
@@ -35,12 +51,54 @@ def kept_directories(root: Path) -> list[Path]:
 
 
 def purge(root: Path) -> list[Path]:
-    """Removes what was kept; the directories removed."""
+    """Removes what was kept; the directories removed. A broker may run, but no rebuild of the
+    store, which has what it puts in place in such a directory for a moment.
+
+    :raises StoreInUse: one may run; nothing was removed. :raises CannotWrite: the system refuses
+        it.
+    """
     kept = kept_directories(root)
-    for path in kept:
-        if not path.is_symlink():
-            shutil.rmtree(path)
+    # In this order: one that begins now makes a directory that is not among them.
+    lock = StoreLock(root) if kept and (root / STAGING).exists() else None
+    try:
+        for path in kept:
+            if not path.is_symlink():
+                shutil.rmtree(path)
+    except OSError as error:
+        raise paths.writing_error(error.filename or root, error) from error
+    finally:
+        if lock is not None:
+            lock.release()
     return kept
+
+
+def swap_all(root: Path, staging: Path, kept: Path, relatives: Sequence[Path]) -> None:
+    """:func:`swap` of all of them, or of none: when one fails, what has changed places does so
+    again.
+
+    :raises SwapCutOff: that, too, failed.
+    """
+    before = {relative: _stand(root, staging, relative) for relative in relatives}
+    try:
+        for relative in relatives:
+            swap(root, staging, kept, relative)
+    except BaseException as cause:
+        try:
+            for relative in reversed(relatives):
+                if _stand(root, staging, relative) != before[relative]:
+                    swap(root, kept, staging, relative)
+        except (OSError, SymbolicLinkRefused) as error:
+            names = ", ".join(map(str, relatives))
+            raise SwapCutOff(path=str(root), reason=str(error), names=names, kept=kept) from cause
+        for directory, _, _ in os.walk(kept, topdown=False):
+            with suppress(OSError):
+                os.rmdir(directory)
+        raise
+
+
+def _stand(root: Path, staging: Path, relative: Path) -> tuple[bool, bool]:
+    """Whether a directory is there, and whether a new one is: a swap changes one of them."""
+    return (root / relative).exists(), (staging / relative).exists()
 
 
 def swap(root: Path, staging: Path, kept: Path, relative: Path) -> None:
@@ -64,7 +122,7 @@ def swap(root: Path, staging: Path, kept: Path, relative: Path) -> None:
         fresh.rename(target)
     for directory in {target.parent, old.parent, kept, root}:
         if directory.exists():
-            _sync(directory)
+            sync_directory(directory)
 
 
 def _exchange(new: Path, target: Path, aside: Path) -> None:
@@ -109,11 +167,3 @@ def refuse_links(root: Path, relative: Path) -> None:
     for part in (relative, *relative.parents):
         if (root / part).is_symlink() and part != Path("."):
             raise SymbolicLinkRefused(path=str(root / part))
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from formats import constants
 from formats.text import string_hash_code
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.durable import sync_directory
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.engine.messagestore import system_clock
@@ -210,8 +211,4 @@ def _put_in_place(root: Path, staging: Path, kept: Path) -> None:
     for name in (paths.TIMER_LOG, paths.TIMER_CHECKPOINT):
         swap(root, staging, kept, Path(name))
     os.rename(staging / paths.TIMER_WHEEL, root / paths.TIMER_WHEEL)
-    descriptor = os.open(root, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(root)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from formats.constants import LONG_MAX
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
@@ -26,25 +26,16 @@ from rmqctl.engine.state.laterversions import rocksdb_to_convert
 from rmqctl.engine.state.persist import persist
 from rmqctl.engine.state.rocksdb import config_files
 from rmqctl.engine.state.rocksdbqueues import QueueEnd, queue_ends
-from rmqctl.errors import (
-    CannotWrite,
-    DamagedStore,
-    FileLengthContradiction,
-    FileLengthUnproven,
-    NeedsConsent,
-    UsageError,
-)
+from rmqctl.errors import CannotWrite, NeedsConsent, UsageError
 from rmqctl.operations.mend.endedqueues import LastUnit, write_last_units
 from rmqctl.operations.mend.rebuild import RebuildSummary, check_explained, one_pass
-from rmqctl.operations.mend.rebuildplan import RebuildPlan, plan_rebuild
-from rmqctl.operations.mend.recovery import bring_in_order
-from rmqctl.operations.mend.swap import kept_name, refuse_links, swap
+from rmqctl.operations.mend.rebuildplan import RebuildPlan, as_it_is_now, plan_rebuild
+from rmqctl.operations.mend.recovery import why_not_in_order
+from rmqctl.operations.mend.swap import STAGING, kept_name, refuse_links, swap
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.operations.progress import Progress
-
-_STAGING = "rmqctl-new"
 
 
 @dataclass(slots=True)
@@ -57,6 +48,8 @@ class Conversion:
     databases: list[str]
     #: A run that was cut off behind this has made them already.
     makes_queues: bool
+    #: The databases are not read.
+    from_log_alone: bool = False
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     ends: list[QueueEnd] = field(default_factory=list)
     ended: int = 0
@@ -65,6 +58,15 @@ class Conversion:
     #: Those of them of which the log has messages, which tell it.
     not_ended: list[tuple[str, int]] = field(default_factory=list)
     summary: RebuildSummary = field(default_factory=RebuildSummary)
+
+    def read(self) -> None:
+        """What the databases say by now. Errors as of :func:`plan_conversion`."""
+        if self.from_log_alone:
+            return
+        root = self.plan.root
+        self.configs = config_files(root)
+        if self.makes_queues:
+            self.ends = queue_ends(root, next(filter(_is_of_queues, self.databases)))
 
     def row(self, *, dry_run: bool) -> dict[str, object]:
         """The summary's fields."""
@@ -96,6 +98,10 @@ class Conversion:
         }
 
 
+def _is_of_queues(database: str) -> bool:
+    return not database.startswith(brokerjson.CONFIG)
+
+
 def plan_conversion(
     root: Path,
     config: MessageStoreConfig,
@@ -116,15 +122,12 @@ def plan_conversion(
     paths.check_store(root)
     databases = rocksdb_to_convert(root, config)
     plan = plan_rebuild(root, replace(config, store_type="default"), "queues")
-    of_queues = [name for name in databases if not name.startswith(brokerjson.CONFIG)]
-    conversion = Conversion(plan, databases, makes_queues=bool(of_queues))
+    of_queues = list(filter(_is_of_queues, databases))
+    conversion = Conversion(plan, databases, bool(of_queues), from_log_alone)
     if min_offsets and of_queues:
         conversion.min_offsets = min_offsets
         conversion.ends = _stated_ends(plan, min_offsets)
-    if not from_log_alone:
-        conversion.configs = config_files(root)
-        if of_queues:
-            conversion.ends = queue_ends(root, of_queues[0])
+    conversion.read()
     return conversion
 
 
@@ -155,16 +158,19 @@ def convert(
     :raises NeedsConsent: without ``consent``. :raises StoreInUse: somebody holds the lock.
     :raises CannotWrite: what the system says, such as of a full disk.
     """
-    plan, root = conversion.plan, conversion.plan.root
+    root = conversion.plan.root
     if not consent:
         names = ", ".join(conversion.databases)
         raise NeedsConsent(reason=f"This replaces {names} in {root} by files.")
     check_not_amid_repair(root)
     lock = StoreLock(root)
-    staging = root / _STAGING
+    staging = root / STAGING
     try:
-        for name in (*conversion.databases, _STAGING):
+        for name in (*conversion.databases, STAGING):
             refuse_links(root, Path(name))
+        # A broker that has stopped since has written the last offsets of its consumers.
+        plan = conversion.plan = as_it_is_now(conversion.plan)
+        conversion.read()
         check_explained(plan)
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
@@ -172,7 +178,7 @@ def convert(
             conversion.summary = one_pass(jobs)(plan, staging, progress)
             conversion.ended = _write_ends(conversion, staging)
             (staging / paths.CONSUME_QUEUE).mkdir(exist_ok=True)
-            paths.sync_directories(staging)
+            durable.sync_directories(staging)
         for name, value in conversion.configs.items():
             persist(root, name, brokerjson.dumps(value))
         kept = root / kept_name()
@@ -187,10 +193,7 @@ def convert(
         if not staging.is_symlink():
             shutil.rmtree(staging, ignore_errors=True)
         lock.release()
-    try:
-        bring_in_order(root, plan.config)
-    except (DamagedStore, FileLengthContradiction, FileLengthUnproven) as error:
-        summary.not_in_order = str(error)
+    summary.not_in_order = why_not_in_order(root, plan.config)
     return summary
 
 

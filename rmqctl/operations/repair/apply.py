@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import JOURNAL, REPAIR, is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
@@ -35,7 +35,6 @@ from rmqctl.operations.repair.journal import (
     is_tail,
     kept_files,
     read_journal,
-    sync,
     write_journal,
 )
 from rmqctl.operations.repair.movable import check_movable
@@ -198,8 +197,8 @@ def _staged(
     try:
         _remove_staged(root)
         directory.mkdir()
-        sync(root)
-        paths.write_whole(directory / PLAN, plan_text(plan).encode())
+        durable.sync_directory(root)
+        durable.write_whole(directory / PLAN, plan_text(plan).encode())
         journal = stage(root, config, plan, progress, jobs)
         write_journal(root, journal)
         return journal
@@ -218,7 +217,7 @@ def _remove_staged(root: Path) -> None:
         return
     if any(not is_tail(path) for path in kept_files(root / REPAIR)):
         os.rename(root / REPAIR, root / backup_name(root, datetime.now()))
-        sync(root)
+        durable.sync_directory(root)
     else:
         shutil.rmtree(root / REPAIR, ignore_errors=True)
 

@@ -22,7 +22,7 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from formats.constants import LONG_MAX
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.unfinished import JOURNAL, REPAIR
 from rmqctl.engine.state import brokerjson
@@ -73,13 +73,13 @@ class Journal(NamedTuple):
 
 def write_journal(root: Path, journal: Journal) -> None:
     """From here on the store may be changed. Errors as of
-    :func:`~rmqctl.engine.files.paths.write_whole`."""
+    :func:`~rmqctl.engine.files.durable.write_whole`."""
     content = journal._asdict() | {"version": 1, "moves": [one._asdict() for one in journal.moves]}
     data = json.dumps(content, indent=1).encode()
     if len(data) > brokerjson.MAX_BYTES:
         reason = "the plan has too many steps at once: leave some out, and make another plan then"
         raise CannotWrite(path=str(root / REPAIR / JOURNAL), reason=reason)
-    paths.write_whole(root / REPAIR / JOURNAL, data)
+    durable.write_whole(root / REPAIR / JOURNAL, data)
 
 
 def read_journal(directory: Path) -> Journal:
@@ -234,7 +234,7 @@ class Mover:
             if self._directory != repair:
                 os.rename(self._directory, repair)
                 self._directory = repair
-                sync(self._root)
+                durable.sync_directory(self._root)
             for move in self._late():
                 self._withdraw(move)
             for move in reversed(self._journal.moves):
@@ -252,8 +252,8 @@ class Mover:
         refuse_links(self._root, Path(move.path).parent)
         if move.old is not None and not os.path.lexists(old):
             os.rename(target, old)
-            sync(old.parent)
-            sync(target.parent)
+            durable.sync_directory(old.parent)
+            durable.sync_directory(target.parent)
 
     def _withdraw(self, move: Move) -> None:
         """The new one goes back to where it was built."""
@@ -262,7 +262,7 @@ class Mover:
         if move.new is not None and not os.path.lexists(new):
             new.parent.mkdir(parents=True, exist_ok=True)
             os.rename(target, new)
-            sync(target.parent)
+            durable.sync_directory(target.parent)
 
     def _replace(self, move: Move) -> None:
         self._take(move)
@@ -273,7 +273,7 @@ class Mover:
             for name in move.made:
                 make_directory(self._root, name)
             os.rename(new, target)
-        sync(target.parent)
+        durable.sync_directory(target.parent)
 
     def _return(self, move: Move) -> None:
         self._withdraw(move)
@@ -286,7 +286,7 @@ class Mover:
             os.rename(old, target)
         for directory in (old.parent, target.parent):
             if directory.is_dir():
-                sync(directory)
+                durable.sync_directory(directory)
 
     def _zero(self, move: Move) -> None:
         path = self._root / move.path
@@ -319,7 +319,7 @@ class Mover:
         with _cut_off_told(self._root):
             shutil.rmtree(self._directory / NEW, ignore_errors=True)
             os.rename(self._directory, backup)
-            sync(self._root)
+            durable.sync_directory(self._root)
         return backup
 
     def clear(self) -> None:
@@ -329,12 +329,12 @@ class Mover:
         is_all_back = all(path in tails for path in kept_files(self._directory))
         with _cut_off_told(self._root):
             os.unlink(self._directory / JOURNAL)
-            sync(self._directory)
+            durable.sync_directory(self._directory)
             if is_all_back:
                 shutil.rmtree(self._directory)
             else:
                 os.rename(self._directory, self._root / self._journal.backup)
-            sync(self._root)
+            durable.sync_directory(self._root)
 
 
 def backup_name(root: Path, now: datetime) -> str:
@@ -378,16 +378,7 @@ def make_directory(root: Path, name: str) -> None:
         if os.geteuid() == 0:
             owner = root.stat()
             os.chown(path, owner.st_uid, owner.st_gid)
-        sync(path.parent)
-
-
-def sync(directory: Path) -> None:
-    """Forces the names in a directory to disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        durable.sync_directory(path.parent)
 
 
 @contextmanager

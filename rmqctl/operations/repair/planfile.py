@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from formats.constants import INT_MAX, LONG_MAX
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import durable, paths
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import ConfigFileUnreadable, OutputExists
 from rmqctl.operations.repair.errors import PlanUnreadable
@@ -58,7 +58,7 @@ def write_new(path: Path, text: str) -> None:
     """
     if os.path.lexists(path):
         raise OutputExists(path=str(path))
-    paths.write_whole(path, text.encode())
+    durable.write_whole(path, text.encode())
 
 
 # --- reading ---------------------------------------------------------------------------------

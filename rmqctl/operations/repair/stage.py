@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from formats.constants import CHECKPOINT_FILE_SIZE, LMQ_PREFIX
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.unfinished import REPAIR
@@ -53,7 +53,7 @@ def stage(
     """
     building = _Stage(root, config, plan)
     moves = tuple(building.moves(progress, jobs))
-    paths.sync_directories(root / REPAIR)
+    durable.sync_directories(root / REPAIR)
     name = backup_name(root, datetime.now())
     return Journal(name, plan.premises.log, [step.content() for step in plan.steps], moves)
 
@@ -189,7 +189,7 @@ class _Stage:
             text = brokerjson.read_text(Path(f"{before}{brokerjson.BACKUP}"))
         fresh = self._new / path
         fresh.parent.mkdir(parents=True, exist_ok=True)
-        paths.write_whole(fresh, text.encode())
+        durable.write_whole(fresh, text.encode())
         self._like(before if before.is_file() else Path(f"{before}{brokerjson.BACKUP}"), fresh)
 
     def _put_offset(self, name: str, value: Any, step: Step) -> None:
@@ -208,7 +208,7 @@ class _Stage:
     def _checkpoint(self, step: Step) -> None:
         before, fresh = self._root / step.path, self._new / step.path
         data = before.read_bytes()[:CHECKPOINT_FILE_SIZE] if before.is_file() else b""
-        paths.write_whole(fresh, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
+        durable.write_whole(fresh, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
         write_checkpoint(self._new, fresh, Checkpoint(**step.what))
         if before.is_file():
             self._like(before, fresh)

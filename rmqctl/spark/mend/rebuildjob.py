@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqctl.engine.files.durable import sync_directory
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.record.record import Damage
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -79,9 +80,7 @@ def put_in_place(building: Path, output: Path, relative: Path) -> Iterator[Path]
     for source in sorted(building.iterdir()):
         os.replace(source, place / source.name)
         yield place / source.name
-    descriptor = os.open(place, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
+    sync_directory(place)
 
 
 def prefix_sums(counts: list[int]) -> list[int]:

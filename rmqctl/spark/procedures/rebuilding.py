@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqctl.engine.files.durable import sync_directories
 from rmqctl.operations.mend import rebuild
 from rmqctl.operations.mend.endedqueues import keep_ended_queues
 from rmqctl.spark.mend import rebuild as on_spark
@@ -29,6 +30,7 @@ def run(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> rebuild.
         with failures_told():
             summary = rebuild.RebuildSummary(**vars(on_spark.build(spark, plan, target)))
         summary.queues += keep_ended_queues(plan, target)
+        sync_directories(target)
         return summary
 
     def build_aside(plan: RebuildPlan, target: Path, _: object) -> rebuild.RebuildSummary:

@@ -27,6 +27,7 @@ import pyarrow as pa
 from formats import constants
 from formats.text import decode_properties
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.durable import sync_directory
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.form import FORM_OF_4_9_3
@@ -125,6 +126,9 @@ class Appending:
             for other in Path(self.root, APPEND).glob(f"{NAMELESS}*"):
                 shutil.rmtree(other)
             self._place.mkdir(parents=True, exist_ok=True)
+            # What the note of the job says is lost with the names above it.
+            for above in self._place.parents[:2]:
+                sync_directory(above)
             read_note(self._place)
         except OSError as error:
             raise paths.writing_error(self._place, error) from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from formats import constants
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import durable
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import ConfigFileUnreadable, RmqctlError
@@ -83,7 +83,7 @@ def read_note(directory: Path) -> Note:
 def write_note(directory: Path, note: Note) -> None:
     pending = None if note.pending is None else note.pending._asdict()
     value = {"done": note.done, "pending": pending, "newest": note.newest}
-    paths.write_whole(directory / _NOTE, json.dumps(value).encode())
+    durable.write_whole(directory / _NOTE, json.dumps(value).encode())
 
 
 def unreadable(directory: Path, reason: str) -> AppendNoteUnreadable:

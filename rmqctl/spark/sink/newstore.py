@@ -27,6 +27,7 @@ import pyarrow as pa
 from rmqctl.engine.derive.writer import DerivedWriter
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.durable import sync_directories, sync_directory
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.commitlog import CommitLog
@@ -143,7 +144,7 @@ class NewStore:
             partial(write_log_file, self._root, self._aside, file_size, runs=runs, firsts=firsts),
             files,
         )
-        _sync(self._root / paths.COMMIT_LOG)
+        sync_directory(self._root / paths.COMMIT_LOG)
         return sum(run.records for run in runs)
 
     def dispatch(self) -> None:
@@ -186,6 +187,7 @@ class NewStore:
             write_checkpoint(self._root, self._root / paths.CHECKPOINT, stamps)
         # Opening proves that the end of the log is where queues and index have it.
         MessageStore(self._root, self._config, writable=True, create=True).close()
+        sync_directories(self._root)
 
     def _has_full_index_file(self) -> bool:
         """Whether the checkpoint's time of the index is set: all records have the same one."""
@@ -205,12 +207,6 @@ def _settle(run: tuple[Run, Any], dispatcher: Dispatcher) -> Run:
         return settle_multi(*run, dispatcher)
     except OSError as error:
         raise paths.writing_error(run[0].path, error) from error
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
 
 
 def with_threads(function: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from rmqctl.engine.files.durable import sync_directory
 from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import RmqctlError
@@ -102,9 +103,7 @@ class RocketMQWriter(DataSourceArrowWriter):
                 self._new.dispatch()
             self._new.finish()
             os.rename(self._new.root, self._path)
-            descriptor = os.open(self._path.parent, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
+            sync_directory(self._path.parent)
         except WriteRefused:
             raise
         except (OSError, ValueError, RmqctlError) as error:

@@ -1,0 +1,58 @@
+"""What is said to be there is there after a power loss, too, and what cannot be is told as such."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.files.durable import write_whole
+from rmqctl.engine.files.newdirectory import made_anew, new_directory
+from rmqctl.errors import CannotWrite, NoFileToWrite
+
+
+def test_a_new_directorys_name_is_forced_to_disk_when_it_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, forced = tmp_path / "new", []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        forced.append((os.fstat(descriptor).st_ino, place.exists()))
+
+    with new_directory(place) as building:
+        (building / "file").touch()
+        monkeypatch.setattr(os, "fsync", noted)
+    assert (tmp_path.stat().st_ino, True) in forced
+
+
+def test_a_lock_is_let_go_of_when_what_was_left_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    building = tmp_path / "building"
+    (building / "left").mkdir(parents=True)
+
+    def refuse(path: str) -> None:
+        raise PermissionError(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", refuse)
+        with pytest.raises(PermissionError):
+            made_anew(building, tmp_path / "place")
+    # Else it would be in use now.
+    os.close(made_anew(building, tmp_path / "place"))
+
+
+@pytest.mark.parametrize(
+    ("place", "problem"), [("file/plan", CannotWrite), ("directory/plan", NoFileToWrite)]
+)
+def test_what_cannot_be_written_is_told_as_such(
+    tmp_path: Path, place: str, problem: type[CannotWrite]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "directory" / "plan.rmqctl-new").mkdir(parents=True)
+    with pytest.raises(problem):
+        write_whole(tmp_path / place, b"{}")
+    assert not (tmp_path / place).exists()
