@@ -13,10 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats import rocksdb as layout
+from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from rmqctl.engine.state import brokerjson
+from rmqctl.errors import StoreInUse
+from rmqctl.operations.mend import tofiles
 from rmqctl.operations.mend.swap import swap
 from tests import golden_data
 from tests.seeds import times
@@ -198,6 +201,33 @@ def test_cut_off_and_done_again(
     assert {place: next_one for place, (_, next_one) in ends(root).items()} == SENT
     assert brokerjson.consumer_offsets(root)["bills", "readers"] == {0: 5}
     assert call(cli, root, "verify").code == 0
+
+
+def test_what_its_broker_wrote_until_it_stopped_counts(
+    cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops, and persists its last offsets, after they were read for the plan."""
+    read, files = [], tofiles.config_files
+
+    def until_it_stops(root: Path) -> dict[str, dict[str, Any]]:
+        read.append(lock := _is_locked(root))
+        found = files(root)
+        if lock:
+            found[brokerjson.CONSUMER_OFFSET]["offsetTable"]["bills@readers"] = {0: 77}
+        return found
+
+    monkeypatch.setattr(tofiles, "config_files", until_it_stops)
+    assert call(cli, root, *CONVERT, "--yes").code == 0
+    assert read == [False, True]
+    assert brokerjson.consumer_offsets(root)["bills", "readers"] == {0: 77}
+
+
+def _is_locked(root: Path) -> bool:
+    try:
+        StoreLock(root).release()
+    except StoreInUse:
+        return True
+    return False
 
 
 def test_a_json_file_that_counts_further(cli: Cli, root: Path) -> None:

@@ -72,6 +72,24 @@ def test_a_rebuild_keeps_where_a_queue_ended(root: Path, tmp_path: Path, jobs: i
     assert errors(root) == []
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_queue_ends_between_plan_and_rebuild(root: Path, tmp_path: Path, jobs: int) -> None:
+    """Beside a broker, whose retention removes the log file with its last message."""
+    with MessageStore(root, CONFIG, writable=True) as store:
+        store.put_message(MessageExtBrokerInner("ends-soon", b"x"))
+        end = store.max_offset
+        for _ in range(40):
+            store.put_message(MessageExtBrokerInner("goes-on", b"y" * 300))
+    plan = plan_rebuild(root, CONFIG, "all")
+    for file in (root / "commitlog").iterdir():
+        if int(file.name) < end:
+            file.unlink()
+    assert rebuild_to(plan, tmp_path / "new", jobs=jobs).queues == 3
+    rebuild_in_place(plan, jobs=jobs)
+    assert errors(root) == []
+    assert put(root) == ENDED
+
+
 def test_queues_that_were_built_are_not_opened(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

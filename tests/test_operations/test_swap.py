@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.errors import CannotWrite, StoreInUse, StoreReadOnly
+from rmqctl.operations.mend import recovery
 from rmqctl.operations.mend import swap as swaps
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
-from rmqctl.operations.mend.swap import exchange, kept_directories, purge, swap
+from rmqctl.operations.mend.swap import (
+    SwapCutOff,
+    exchange,
+    kept_directories,
+    purge,
+    swap,
+)
 from tests import processes
 from tests.golden_data import tree_content
 from tests.test_operations.small_store import CONFIG, findings_of, make_small_store
@@ -87,6 +95,100 @@ def test_a_swap_that_fails_leaves_the_old_one(
     else:
         assert done < failing
         assert (root / relative / "file").read_text() == "new"
+
+
+class Refused(OSError):
+    """The system's disk is broken."""
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """A store whose queues and index a rebuild changes."""
+    root = make_small_store(tmp_path / "store")
+    for name in ("consumequeue", "index"):
+        wrong = next(path for path in sorted((root / name).rglob("*")) if path.is_file())
+        wrong.write_bytes(b"\x01" + wrong.read_bytes()[1:])
+    return root
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, calls: set[int]) -> None:
+    """The calls of ``swap`` of these numbers do what they should, and fail then."""
+    done = 0
+
+    def fails(*arguments: Path) -> None:
+        nonlocal done
+        done += 1
+        swap(*arguments)
+        if done in calls:
+            raise Refused(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(swaps, "swap", fails)
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_what_fails_amid_several_directories_changes_none(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    before = tree_content(damaged)
+    refusing(monkeypatch, {failing})
+    with pytest.raises(CannotWrite, match="stays valid"):
+        rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))
+    assert tree_content(damaged) == before
+
+
+def test_what_can_go_neither_on_nor_back_says_where_all_of_it_is(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        refusing(patch, {2, 3})
+        with pytest.raises(SwapCutOff, match=r"consumequeue.*rmqctl-old-"):
+            rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))
+    rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))
+    assert findings_of(damaged)[0] == []
+
+
+def test_nobody_purges_amid_a_rebuild(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is put in place waits for a moment where the former files are kept."""
+    rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))
+    refused = []
+
+    def amid(*arguments: Path) -> None:
+        with pytest.raises(StoreInUse):
+            purge(damaged)
+        refused.append(kept_directories(damaged))
+        swap(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(swaps, "swap", amid)
+        rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))
+    assert refused[0]
+    # Of what a killed run was to put in place nothing is purged, and nobody is in the way.
+    (damaged / swaps.STAGING).mkdir()
+    assert len(purge(damaged)) == 2 and kept_directories(damaged) == []
+
+
+def test_what_cannot_be_purged_is_told(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    with pytest.raises(StoreReadOnly, match="rmqctl-old-"):
+        purge(damaged)
+
+
+def test_who_opens_the_store_before_it_is_in_order(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (damaged / "abort").touch()
+
+    def in_use(*_: object) -> None:
+        raise StoreInUse(path=str(damaged), holder="another process")
+
+    monkeypatch.setattr(recovery, "bring_in_order", in_use)
+    done = rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))
+    assert len(done.kept) == 1 and "somebody else has opened it" in done.not_in_order
 
 
 _KILLED = """
