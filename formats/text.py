@@ -5,15 +5,15 @@ key hash of an index item (`String#hashCode`), the order of a record's propertie
 order of a `java.util.HashMap`), and what malformed UTF-8 turns into when it is read. They are
 rebuilt here so that what this project writes equals what a broker writes.
 
-Left out: the order inside a `HashMap` bucket that has become a tree, which takes nine names of one
-bucket among 64 or more.
+Left out: the order inside a `HashMap` bucket that has become a tree, which takes eleven names of
+equal hash: a bucket of nine or ten makes the table grow to 64 first.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from formats.constants import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from formats.constants import INT_MAX, INT_MIN, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 # A surrogate in UTF-8 is malformed. Java replaces it as a whole, Python byte by byte.
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
@@ -21,6 +21,14 @@ _REPLACEMENT = "\ufffd".encode()
 
 _NAME_VALUE_SEPARATOR = NAME_VALUE_SEPARATOR.encode()
 _PROPERTY_SEPARATOR = PROPERTY_SEPARATOR.encode()
+
+_INT_RANGE = range(INT_MIN, INT_MAX + 1)
+# Digits of any script, as `Character#digit` takes them.
+_JAVA_INT = re.compile(r"[+-]?\d+")
+
+_TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
+# White space to Python, and not to Java: the next line, and spaces that do not break.
+_NO_WHITE_SPACE = "\x85\xa0\u2007\u202f"
 
 _INITIAL_CAPACITY = 16
 CAPACITY_OF_5 = 128
@@ -163,3 +171,29 @@ def encode_properties(
         if (value := properties[name]) is not None
     )
     return encode_utf8(PROPERTY_SEPARATOR.join(entries))
+
+
+def java_int_value(number: int) -> int:
+    """`Long#intValue`: the low 32 bits, with their sign."""
+    return (number - INT_MIN) % len(_INT_RANGE) + INT_MIN
+
+
+def java_trim(text: str) -> str:
+    """`String#trim`: without the characters up to the space at both ends, and no others."""
+    return text.strip(_TRIMMED)
+
+
+def is_blank(text: str) -> bool:
+    """`StringUtils#isBlank`: nothing but white space as `Character#isWhitespace` has it."""
+    return all(character.isspace() and character not in _NO_WHITE_SPACE for character in text)
+
+
+def java_int(text: str) -> int | None:
+    """`Integer#parseInt`; None where it throws."""
+    if not _JAVA_INT.fullmatch(text) or max(text) > "\uffff":
+        return None
+    digits = text.lstrip("+-").lstrip("0")
+    if len(digits) > len(str(_INT_RANGE.stop)):
+        return None
+    number = -int(digits or "0") if text[0] == "-" else int(digits or "0")
+    return number if number in _INT_RANGE else None

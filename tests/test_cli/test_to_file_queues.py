@@ -17,7 +17,7 @@ from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import brokerjson, rocksdb
 from rmqctl.errors import StoreInUse
 from rmqctl.operations.mend import tofiles
 from rmqctl.operations.mend.swap import swap
@@ -207,7 +207,7 @@ def test_what_its_broker_wrote_until_it_stopped_counts(
     cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stops, and persists its last offsets, after they were read for the plan."""
-    read, files = [], tofiles.config_files
+    read, files = [], rocksdb.config_files
 
     def until_it_stops(root: Path) -> dict[str, dict[str, Any]]:
         read.append(lock := _is_locked(root))

@@ -177,6 +177,24 @@ def test_a_star_among_tags_is_a_tag() -> None:
     assert not TagFilter("a || *").matches_code(0)
 
 
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [
+        ("\u3000b", {"\u3000b"}),
+        ("b\u00a0|| a", {"b\u00a0", "a"}),
+        ("\x85a", {"\x85a"}),
+        ("\t\x00a\x1f", {"a"}),
+    ],
+)
+def test_tags_are_trimmed_as_java_trims(expression: str, tags: set[str]) -> None:
+    assert TagFilter(expression).tags == tags
+
+
+def test_of_a_code_java_looks_at_the_int() -> None:
+    assert TagFilter("a").matches_code(ord("a") + (1 << 32))
+    assert not TagFilter("a").matches_code(ord("b") + (1 << 32))
+
+
 def test_one_damaged_record_hides_no_other(tmp_path: Path) -> None:
     """A broker gives out what stands there, and goes on with the next message of the file."""
     root = tmp_path / "store"

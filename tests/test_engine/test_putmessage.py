@@ -28,6 +28,7 @@ from rmqctl.engine.record.message import (
     encode,
     encoded_size,
 )
+from rmqctl.engine.record.record import Record
 from rmqctl.engine.record.status import AppendMessageStatus, GetMessageStatus, PutMessageStatus
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import read_checkpoint
@@ -300,16 +301,47 @@ def test_lengths_are_checked_as_they_came(
 
 
 def test_a_delay_that_no_broker_reads_is_refused(tmp_path: Path) -> None:
-    """``Message#getDelayTimeLevel`` throws in the engine's put; in any other topic nobody reads it
-    again, and it delays nothing."""
+    """``Message#getDelayTimeLevel`` throws in the engine's put. A record of another store that has
+    one in another topic stays what it is: nobody reads it again."""
     bad = Message("SCHEDULE_TOPIC_XXXX", b"x", properties={"DELAY": "two"})
     with opened(tmp_path / "s") as store:
         result = store.put_message(bad)
         assert result.status is ILLEGAL and "DELAY" in result.reason
-        (results,) = store.put_stream([replace(bad, topic="T"), bad])
-        assert [result.status for result in results] == [PutMessageStatus.PUT_OK, ILLEGAL]
+        other = replace(bad, topic="T")
+        bulks = store.put_stream([replace(other, was_stored=True), other, bad])
+        statuses = [result.status for bulk in bulks for result in bulk]
+        assert statuses == [PutMessageStatus.PUT_OK, ILLEGAL, ILLEGAL]
         assert store.put_message(replace(bad, properties={"DELAY": "2"})).is_ok
     assert is_clean(tmp_path / "s")
+
+
+@pytest.mark.parametrize(
+    ("level", "queue_id"),
+    [
+        *(("3", 2), ("+3", 2), ("0000000003", 2), ("٣", 2), ("18", 17), ("19", 17)),
+        *(("1000000000", 17), ("2147483647", 17), ("0", None), ("-1", None), ("-2147483648", None)),
+    ],
+)
+def test_a_delay_level_is_what_java_reads(tmp_path: Path, level: str, queue_id: int | None) -> None:
+    """Confirmed with the engine of 4.9.3."""
+    with opened(tmp_path / "s") as store:
+        assert store.put_message(Message("T", b"x", properties={"DELAY": level})).is_ok
+        (record,) = (one for one in store.commit_log.walk() if isinstance(one, Record))
+    place = (record.topic, record.queue_id)
+    assert place == (("T", 0) if queue_id is None else ("SCHEDULE_TOPIC_XXXX", queue_id))
+
+
+@pytest.mark.parametrize("level", ["abc", " 3", "3 ", "9999999999", ""])
+def test_a_delay_level_that_java_cannot_read(tmp_path: Path, level: str) -> None:
+    message = Message("T", b"x", properties={"DELAY": level})
+    with opened(tmp_path / "s") as store:
+        assert store.put_message(message).status is ILLEGAL
+        kind = constants.TRANSACTION_ROLLBACK_TYPE
+        assert store.put_message(replace(message, sys_flag=kind)).is_ok
+        result = store.put_batch([message, Message("T", b"x", properties={"DELAY": "3"})])
+        assert result.is_ok, "nobody looks at it there"
+        topics = {one.topic for one in store.commit_log.walk() if isinstance(one, Record)}
+    assert topics == {"T"}
 
 
 @pytest.mark.parametrize("name", ["born_host", "store_host"])

@@ -157,7 +157,7 @@ def test_a_queue_without_messages(dialogue: Dialogue) -> None:
         ({"queueOffset": 2**63}, ResponseCode.SYSTEM_ERROR),
         ({"queueOffset": "9" * 5000}, ResponseCode.SYSTEM_ERROR),
         ({"consumerGroup": ""}, ResponseCode.SYSTEM_ERROR),
-        ({"subscription": " || "}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"subscription": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
         ({"expressionType": "GROOVY", "subscription": "x"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
         ({"sysFlag": 0}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
         ({"sysFlag": 0, "consumerGroup": "others"}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
@@ -177,6 +177,13 @@ def test_pulls_that_a_check_ends(dialogue: Dialogue, more: dict[str, Any], code:
     answer = client.pull(**place, **more)
     assert answer is not None
     assert answer.code == code and answer.remark
+
+
+@pytest.mark.parametrize("expression", [" ", " || ", "|| ||", "a\u3000", "\u00a0a"])
+def test_an_expression_of_which_no_message_has_a_tag(dialogue: Dialogue, expression: str) -> None:
+    """``String#trim`` takes away what is no more than a space, and no other space."""
+    answer = dialogue.client().pull("orders", 0, 0, subscription=expression)
+    assert answer is not None and answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
 
 
 def test_a_missing_field_is_named(dialogue: Dialogue) -> None:

@@ -162,6 +162,7 @@ def test_a_batch_is_stored_as_one(dialogue: Dialogue) -> None:
         # No more of it is looked at than has room.
         (batch_of(*[(b"", b"")] * 400) + b"cut", {}, ResponseCode.MESSAGE_ILLEGAL),
         (batch_of((b"x", b"")), {"properties": "DELAY\x013"}, ResponseCode.MESSAGE_ILLEGAL),
+        (batch_of((b"x", b"")), {"properties": "DELAY\x01x"}, ResponseCode.SYSTEM_ERROR),
         (batch_of((b"x", b"")), {"sysFlag": 4}, ResponseCode.MESSAGE_ILLEGAL),
     ],
     ids=lambda value: repr(value)[:30],
@@ -187,6 +188,8 @@ def test_batches_that_are_none(
         ({"queueId": "x"}, ResponseCode.SYSTEM_ERROR),
         ({"bornTimestamp": 2**63}, ResponseCode.SYSTEM_ERROR),
         ({"properties": "a\1" + "x" * 40_000}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"properties": "DELAY\1x"}, ResponseCode.SYSTEM_ERROR),
+        ({"properties": "DELAY\1x\2TRAN_MSG\1true"}, ResponseCode.SYSTEM_ERROR),
     ],
     ids=lambda value: repr(value)[:30],
 )
@@ -269,6 +272,28 @@ def test_a_message_that_is_sent_back_comes_again_later(dialogue: Dialogue) -> No
     assert stored(dialogue)[3].topic == "%DLQ%g"
     nothing = client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **fields | {"offset": 1})
     assert nothing.remark == "look message by offset failed, 1"
+
+
+def test_who_sends_back_for_longer_than_any_level_waits_for_the_longest(
+    dialogue: Dialogue,
+) -> None:
+    client = dialogue.client()
+    send(client)
+    client.heart_beat("g", "orders")
+    fields = {"group": "g", "offset": stored(dialogue)[0].physical_offset, "delayLevel": 10**9}
+    assert client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **fields).code == 0
+    again = stored(dialogue)[1]
+    assert (again.topic, again.queue_id) == ("SCHEDULE_TOPIC_XXXX", 17)
+
+
+def test_in_a_batch_nobody_looks_at_the_levels_of_its_messages(dialogue: Dialogue) -> None:
+    """``CommitLog#asyncPutMessages`` looks at the batch's own."""
+    answer = send(dialogue.client(), batch_of((b"x", b"DELAY\x013"), (b"y", b"")), batch=True)
+    assert answer.code == 0
+    assert [(one.topic, one.properties.get("DELAY")) for one in stored(dialogue)] == [
+        ("orders", "3"),
+        ("orders", None),
+    ]
 
 
 def test_what_a_consumer_sends_to_its_retry_topic_is_counted(dialogue: Dialogue) -> None:

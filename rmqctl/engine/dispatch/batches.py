@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
-from rmqctl.engine.dispatch.rules import MAX_QUEUE_OFFSET, NO_UNIT, Dispatcher, java_int
+from formats.text import java_int
+from rmqctl.engine.dispatch.rules import MAX_QUEUE_OFFSET, NO_UNIT, Dispatcher
 from rmqctl.engine.record.filler import FILLER_TOPICS
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from formats import constants
+from formats.text import is_blank
 from rmqctl.engine.dispatch.rules import Dispatcher, java_split, topic_allows_lmq
 from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.message import MessageExtBrokerInner
@@ -16,7 +17,7 @@ _JAVA_LONG = re.compile(r"[+-]?[0-9]{1,18}")
 def multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
     """The extra queues that a message names, in order."""
     names = message.properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
-    return java_split(names) if names.strip() else []
+    return [] if is_blank(names) else java_split(names)
 
 
 def multi_queues(

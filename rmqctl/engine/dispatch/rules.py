@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
-from formats.text import index_key_hash, tags_code
+from formats.text import index_key_hash, java_int, tags_code
 from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 MAX_QUEUE_OFFSET = constants.LONG_MAX // constants.CQ_STORE_UNIT_SIZE - 1
 _LONG_RANGE = 1 << 64
 _SHORT_MAX = (1 << 15) - 1
-_INT_RANGE = range(constants.INT_MIN, constants.INT_MAX + 1)
-#: Digits of any script, as ``Character#digit`` takes them.
-_JAVA_INT = re.compile(r"[+-]?\d+")
+_WHOLE = re.compile(r"[+-]?\d+")
 #: Kinds of transaction records that get no unit.
 NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
 _NOT_IN_LIGHT_QUEUES = (constants.RETRY_GROUP_TOPIC_PREFIX, constants.SYSTEM_TOPIC_PREFIX)
@@ -208,20 +206,9 @@ def message_keys(properties: dict[str, str]) -> list[str]:
     return ([unique] if unique is not None else []) + [key for key in keys if key]
 
 
-def java_int(text: str) -> int | None:
-    """``Integer#parseInt``; None where it throws."""
-    if not _JAVA_INT.fullmatch(text) or max(text) > "\uffff":
-        return None
-    digits = text.lstrip("+-").lstrip("0")
-    if len(digits) > len(str(_INT_RANGE.stop)):
-        return None
-    number = -int(digits or "0") if text[0] == "-" else int(digits or "0")
-    return number if number in _INT_RANGE else None
-
-
 def _java_long(text: str) -> int | None:
     """``Long#parseLong`` of ASCII digits; None where it throws."""
-    if not text.isascii() or not _JAVA_INT.fullmatch(text) or len(text) > 20:
+    if not text.isascii() or not _WHOLE.fullmatch(text) or len(text) > 20:
         return None
     number = int(text)
     return number if constants.LONG_MIN <= number <= constants.LONG_MAX else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from formats.constants import PROPERTY_TAGS
-from formats.text import tags_code
+from formats.text import java_int_value, java_trim, tags_code
 from rmqctl.engine.record.record import Record
 from rmqctl.errors import UsageError
 
@@ -39,6 +39,11 @@ class BothFilters:
         return self._first.matches(record) and self._second.matches(record)
 
 
+def tags_of(expression: str) -> list[str]:
+    """The tags of ``A || B`` (``FilterAPI#buildSubscriptionData``)."""
+    return [tag for part in expression.split("||") if (tag := java_trim(part))]
+
+
 class TagFilter:
     """``A || B``, or ``*`` for everything: by hash in the queue as the broker does, then in full
     as the client does (``FilterAPI#buildSubscriptionData``). A ``*`` among tags is a tag.
@@ -50,7 +55,7 @@ class TagFilter:
 
     def __init__(self, expression: str) -> None:
         self._is_all = expression in ("", "*")
-        self.tags = frozenset(tag for part in expression.split("||") if (tag := part.strip()))
+        self.tags = frozenset(tags_of(expression))
         if not (self._is_all or self.tags):
             raise UsageError(reason=f"the tag expression {expression!r} names no tag; * is all")
         self._codes = frozenset(tags_code(tag) for tag in self.tags)
@@ -62,7 +67,7 @@ class TagFilter:
 
     def matches_code(self, code: int | None) -> bool:
         """``isMatchedByConsumeQueue``; a code that cannot be told matches."""
-        return self._is_all or code is None or code in self._codes
+        return self._is_all or code is None or java_int_value(code) in self._codes
 
     def matches(self, record: Record) -> bool:
         return self._is_all or record.properties.get(PROPERTY_TAGS) in self.tags

@@ -14,7 +14,13 @@ from isal.isal_zlib import crc32
 
 from formats import constants
 from formats.layouts import RecordPrefix
-from formats.text import encode_properties, encode_utf8, join_properties, split_properties
+from formats.text import (
+    encode_properties,
+    encode_utf8,
+    java_int,
+    join_properties,
+    split_properties,
+)
 from rmqctl.engine.record.form import (
     CRC32_RESERVED_LENGTH,
     CRC_DIGITS,
@@ -65,10 +71,10 @@ class MessageExtBrokerInner:
     was_stored: bool = False
 
     @property
-    def delay_time_level(self) -> int:
-        """``Message#getDelayTimeLevel``; 0 without, or when it is no number."""
-        text = self.properties.get(constants.PROPERTY_DELAY_TIME_LEVEL, "")
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    def delay_time_level(self) -> int | None:
+        """``Message#getDelayTimeLevel``: 0 without one; None where that throws, for it is none."""
+        text = self.properties.get(constants.PROPERTY_DELAY_TIME_LEVEL)
+        return 0 if text is None else java_int(text)
 
     @property
     def is_wait_store_msg_ok(self) -> bool:
@@ -348,7 +354,7 @@ def encode(
 def delay_rewritten(message: MessageExtBrokerInner, max_level: int) -> MessageExtBrokerInner:
     """The message as it goes to the schedule topic: level capped, real topic and queue kept in
     properties (``CommitLog#asyncPutMessage``)."""
-    level = message.delay_time_level
+    level = message.delay_time_level or 0
     properties = dict(message.properties)
     if level > max_level:
         level = max_level

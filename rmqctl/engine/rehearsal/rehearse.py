@@ -9,7 +9,7 @@ from pathlib import Path
 from struct import Struct
 
 from formats import constants, layouts
-from rmqctl.engine.dispatch.rules import java_int
+from formats.text import java_int
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.index.header import HEADER, IndexHeader

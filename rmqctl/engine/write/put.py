@@ -44,8 +44,9 @@ _AMID_A_BULK = (
     "what gives the messages of a stream puts into the same store, whose next place is taken: "
     "yield that message, too, or put it when the stream has ended"
 )
+_NO_DELAY = "its delay level (DELAY) is no number"
 _BAD_DELAY = (
-    "its delay level (DELAY) is no number: in this topic a broker could not read it, and would "
+    f"{_NO_DELAY}: in this topic a broker could not read it, and would "
     "delete it at its start, with all behind it"
 )
 
@@ -69,6 +70,7 @@ def check_message(
     form: RecordForm = FORM_OF_4_9_3,
     *,
     as_stored: bool = False,
+    in_batch: bool = False,
     check_lmq: Callable[[], PutMessageResult | None] = lambda: None,
 ) -> EncodedMessage | PutMessageResult:
     """What needs no lock, in the engine's order: names, lengths, light queues, delay rewriting,
@@ -76,6 +78,8 @@ def check_message(
 
     :param file_size: of the log's files. :param as_stored: the message is a record of another
         store: a delay level delays nothing, and nothing is put into the queues that it names.
+    :param in_batch: it is one of a batch, where nobody looks at its delay level
+        (``CommitLog#asyncPutMessages``).
     :param check_lmq: what there is to say of a message that names further queues.
     :raises TopicNotAllowed: the topic, or a further queue, could leave ``consumequeue/``.
     """
@@ -103,9 +107,12 @@ def check_message(
         stops_at_bare = config.enable_multi_dispatch and form == FORM_OF_4_9_3
         if stops_at_bare and kind not in NO_UNIT and not message.properties_data():
             return illegal(_BARE)
-        delays = message.delay_time_level > 0 and not message.was_stored
-        if delays and kind not in NO_UNIT:
-            message = delay_rewritten(message, len(dispatcher.delay_levels))
+        if not (in_batch or message.was_stored or kind in NO_UNIT):
+            level = message.delay_time_level
+            if level is None:
+                return illegal(_NO_DELAY)
+            if level > 0:
+                message = delay_rewritten(message, len(dispatcher.delay_levels))
     encoded, room = encode(message, config.max_message_size, form), room_of(file_size)
     if isinstance(encoded, EncodedMessage) and encoded.size > room:
         return illegal(f"the record has {encoded.size} bytes, a commit log file holds {room}")
@@ -179,10 +186,12 @@ class MessagePutter:
 
     # --- before the lock -----------------------------------------------------------------
 
-    def check(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
+    def check(
+        self, message: MessageExtBrokerInner, *, in_batch: bool = False
+    ) -> EncodedMessage | PutMessageResult:
         """:func:`check_message`, with the number of light queues."""
         given = self.config, self._dispatcher, self.log.file_size, self.form
-        return check_message(message, *given, check_lmq=self._check_lmq)
+        return check_message(message, *given, in_batch=in_batch, check_lmq=self._check_lmq)
 
     @property
     def _room(self) -> int:
@@ -357,8 +366,6 @@ class MessagePutter:
             return "a batch holds a message at least"
         if any(one.sys_flag & constants.TRANSACTION_TYPE_MASK for one in encoded):
             return "a batch holds no transactional messages"
-        if any(one.message.delay_time_level > 0 for one in encoded):
-            return "a batch holds no delayed messages"
         if len({(one.message.topic, one.message.queue_id) for one in encoded}) > 1:
             return "a batch goes to one queue"
         if size > min(self.config.max_message_size, self._room):

@@ -193,7 +193,7 @@ class StoreWriter:
         unable = self.check_store_status()
         if unable is not None:
             return [unable] * answers
-        checked = [self._putter.check(message) for message in messages]
+        checked = [self._putter.check(message, in_batch=batch) for message in messages]
         whole = [one for one in checked if isinstance(one, EncodedMessage)]
         if batch and len(whole) < len(checked):
             return [one for one in checked if isinstance(one, PutMessageResult)][:1]

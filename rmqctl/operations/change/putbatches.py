@@ -88,6 +88,6 @@ def _can_follow(batch: list[MessageExtBrokerInner], one: MessageExtBrokerInner) 
     first = batch[0]
     same = (one.topic, one.queue_id) == (first.topic, first.queue_id)
     return same and not any(
-        each.delay_time_level > 0 or each.sys_flag & constants.TRANSACTION_TYPE_MASK
+        each.delay_time_level != 0 or each.sys_flag & constants.TRANSACTION_TYPE_MASK
         for each in (first, one)
     )

@@ -40,7 +40,7 @@ def timed_message(
             "--delay-level."
         )
     kind = message.sys_flag & constants.TRANSACTION_TYPE_MASK
-    if message.delay_time_level or kind:
+    if message.delay_time_level != 0 or kind:
         raise UsageError(
             reason="a message with a delay level, or of a transaction, has no time: leave one "
             "of the two out."

@@ -14,6 +14,7 @@ from formats import constants
 from formats.constants import RETRY_GROUP_TOPIC_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from formats.remotingcodes import RequestCode, ResponseCode
 from formats.text import decode_properties, encode_properties, encode_utf8
+from rmqctl.engine.dispatch.rules import NO_UNIT
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
@@ -159,6 +160,15 @@ def _message(
     )
 
 
+def _level_of(message: MessageExtBrokerInner) -> int:
+    """:raises BadRequest: its delay level is none."""
+    level = message.delay_time_level
+    if level is None:
+        text = message.properties[constants.PROPERTY_DELAY_TIME_LEVEL]
+        raise BadRequest(f"DELAY is no number: {text!r}")
+    return level
+
+
 def _single(served: Served, request: Request, header: SendHeader, topic: ServedTopic) -> Put:
     message = _message(served, request, header, topic)
     wait = message.properties.pop(constants.PROPERTY_WAIT_STORE_MSG_OK, None)
@@ -177,6 +187,8 @@ def _single(served: Served, request: Request, header: SendHeader, topic: ServedT
         name = constants.PROPERTY_WAIT_STORE_MSG_OK
         stored = {one: value for one, value in properties.items() if one != name}
         message.properties_bytes = encode_properties(stored)
+    if message.sys_flag & constants.TRANSACTION_TYPE_MASK not in NO_UNIT:
+        _level_of(message)
 
     def answer(results: list[PutMessageResult], now: int) -> Outcome:
         return _answer(served, request.command, results[0], asked_for)
@@ -217,7 +229,7 @@ def _half(message: MessageExtBrokerInner) -> MessageExtBrokerInner:
 
 def _batch(served: Served, request: Request, header: SendHeader, topic: ServedTopic) -> Put:
     common = _message(served, request, header, topic)
-    if common.sys_flag & constants.TRANSACTION_TYPE_MASK or common.delay_time_level > 0:
+    if common.sys_flag & constants.TRANSACTION_TYPE_MASK or _level_of(common) > 0:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch is neither delayed nor transactional")
     most = served.store.config.max_message_size
     if len(common.body) > most:

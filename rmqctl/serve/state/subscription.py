@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.constants import INT_MAX
-from formats.text import tags_code
+from formats.text import java_int_value, tags_code
+from rmqctl.engine.filters.tags import tags_of
 from rmqctl.errors import FilterSyntaxError
 from rmqctl.serve.wire.bodies import text_in, whole_in
 from rmqctl.serve.wire.fields import BadRequest, checked_name
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 ALL = "*"
 TAG, SQL92 = "TAG", "SQL92"
-_INT_RANGE = 1 << 32
 #: Characters of an expression: one is evaluated for every message that a pull passes by.
 MAX_EXPRESSION = 16 << 10
 _INT = re.compile(r"-?[0-9]{1,10}", re.ASCII)
@@ -35,9 +34,7 @@ class CodeFilter:
     def matches_code(self, code: int | None) -> bool:
         if self.codes is None or code is None:
             return True
-        # The unit has a long, of which Java looks at the int.
-        low = code % _INT_RANGE
-        return (low - _INT_RANGE if low > INT_MAX else low) in self.codes
+        return java_int_value(code) in self.codes
 
     def matches(self, record: Record) -> bool:
         return True
@@ -69,7 +66,7 @@ class Subscription(NamedTuple):
             "expressionType": self.expression_type,
             "subString": self.text,
             "subVersion": self.version,
-            "tagsSet": _tags(self.text) if has_tags else [],
+            "tagsSet": tags_of(self.text) if has_tags else [],
             "topic": self.topic,
         }
 
@@ -86,10 +83,6 @@ class Subscription(NamedTuple):
         return SqlFilter(self.text)
 
 
-def _tags(expression: str) -> list[str]:
-    return [tag for part in expression.split("||") if (tag := part.strip())]
-
-
 def parse_subscription(
     topic: str, text: str | None, version: int, kind: str | None
 ) -> Subscription:
@@ -104,10 +97,12 @@ def parse_subscription(
         return Subscription(topic, expression, version, kind, None)
     if expression in ("", ALL):
         return Subscription(topic, ALL, version, TAG, None)
-    tags = _tags(expression)
-    if not tags:
+    # Of spaces alone it names no tag, and matches nothing.
+    if not any(expression.split("||")):
         raise BadRequest(f"the expression {expression[:40]!r} names no tag")
-    return Subscription(topic, expression, version, TAG, frozenset(map(tags_code, tags)))
+    return Subscription(
+        topic, expression, version, TAG, frozenset(map(tags_code, tags_of(expression)))
+    )
 
 
 def decode_subscription(value: dict[str, Any]) -> Subscription:

@@ -228,7 +228,7 @@ fn answer(
         *next += 1;
         if let Some(tags) = tags {
             let code = i64_at(unit, QUEUE_UNIT_TAGS_CODE);
-            if code < i64::from(i32::MIN) || tags.texts.is_none() && code > i64::from(i32::MAX) {
+            if i32::try_from(code).is_err() {
                 return None; // The address of an extension unit, or a time.
             }
             if !tags.codes.contains(&code) {
