@@ -254,3 +254,25 @@ def test_batches_keep_room_for_the_form_of_the_store(store: Path) -> None:
     assert (run.stored, run.refused) == (100, None)
     assert len(batches) < 40
     assert findings_of(store)[1].is_clean
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+@pytest.mark.parametrize(
+    ("body", "properties", "is_ok"),
+    [(700, 20, True), (701, 0, False), (700, 1000, True), (0, 1800, True)],
+)
+def test_in_5_the_largest_message_is_a_body(
+    store: Path, body: int, properties: int, is_ok: bool, as_stream: bool
+) -> None:
+    """``MessageExtEncoder``: a record may have 64 KiB more. Confirmed with the engine of 5.3.3."""
+    config = replace(CONFIG, max_message_size=700)
+    message = MessageExtBrokerInner("T", b"y" * body, properties={"a": "x" * properties})
+    with MessageStore(store, config, writable=True) as writer:
+        if as_stream:
+            small = MessageExtBrokerInner("T", b"y")
+            bulks = writer.put_stream([small] * 20 + [message])
+            *_, result = (one for bulk in bulks for one in bulk)
+        else:
+            result = writer.put_message(message)
+    assert result.is_ok == is_ok
+    assert findings_of(store)[1].is_clean

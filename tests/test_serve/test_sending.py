@@ -160,7 +160,7 @@ def test_a_batch_is_stored_as_one(dialogue: Dialogue) -> None:
         (struct.pack(">iiiiih", 0, 0, 0, 0, 0, -1), {}, ResponseCode.SYSTEM_ERROR),
         (batch_of((b"x" * 40_000, b"")), {}, ResponseCode.MESSAGE_ILLEGAL),
         # No more of it is looked at than has room.
-        (batch_of(*[(b"", b"")] * 400) + b"cut", {}, ResponseCode.MESSAGE_ILLEGAL),
+        (batch_of(*[(b"", b"")] * 400) + b"cut", {}, ResponseCode.SYSTEM_ERROR),
         (batch_of((b"x", b"")), {"properties": "DELAY\x013"}, ResponseCode.MESSAGE_ILLEGAL),
         (batch_of((b"x", b"")), {"properties": "DELAY\x01x"}, ResponseCode.SYSTEM_ERROR),
         (batch_of((b"x", b"")), {"sysFlag": 4}, ResponseCode.MESSAGE_ILLEGAL),
@@ -779,6 +779,30 @@ def test_a_half_waits_for_a_producer_that_is_not_here(checking: tuple[Dialogue, 
     back = dialogue.client()
     minutes(dialogue, clock, 2, (back, "gone"))
     assert {one.ext_fields["msgId"] for one in back.asked} == {"gone-1"}
+
+
+def test_a_half_that_wants_to_be_left_alone_keeps_nobody_behind_it(
+    checking: tuple[Dialogue, Clock],
+) -> None:
+    """It goes behind the others, with the queue offset that it had first, and is not counted; its
+    producer may end it there, or at its first place."""
+    dialogue, clock = checking
+    producer = dialogue.client()
+    own = "TRAN_MSG\1true\2PGROUP\1p\2UNIQ_KEY\1early\2CHECK_IMMUNITY_TIME_IN_SECONDS\x013600\2"
+    assert send(producer, b"e", properties=own, sysFlag=4, flag=0, producerGroup="p").code == 0
+    half_of(producer, "p")
+    minutes(dialogue, clock, 2, (producer, "p"))
+    assert [one.ext_fields["msgId"] for one in producer.asked] == ["p-1"]
+    early = [one for one in halves(dialogue) if one.properties["UNIQ_KEY"] == "early"]
+    assert [one.properties.get("TRAN_PREPARED_QUEUE_OFFSET") for one in early] == [None, "0"]
+    minutes(dialogue, clock, 3, (producer, "p"))
+    assert {one.ext_fields["msgId"] for one in producer.asked} == {"p-1"}
+    early = [one for one in halves(dialogue) if one.properties["UNIQ_KEY"] == "early"]
+    assert all("TRANSACTION_CHECK_TIMES" not in one.properties for one in early)
+    # Its time is over: it is asked about.
+    clock.now += 3600 * 1000
+    minutes(dialogue, clock, 2, (producer, "p"))
+    assert "early" in {one.ext_fields["msgId"] for one in producer.asked}
 
 
 # --- more than the disk takes --------------------------------------------------------------------

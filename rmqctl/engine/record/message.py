@@ -44,6 +44,8 @@ MAX_PORT = 0xFFFF
 _PUT_OK, _APPEND_OK = PutMessageStatus.PUT_OK, AppendMessageStatus.PUT_OK
 
 Host = tuple[bytes, int]
+#: Bytes of a record of 5.x besides a body that is as long as one may be.
+_BESIDE_BODY = 1 << 16
 LOCALHOST: Host = (bytes((127, 0, 0, 1)), 0)
 
 
@@ -320,6 +322,14 @@ def illegal(reason: str) -> PutMessageResult:
     return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)
 
 
+def longest_record(max_message_size: int, form: RecordForm) -> int:
+    """Bytes of a record, or of all records of a batch: 4.9.3's ``maxMessageSize`` is of records,
+    that of 5.x of bodies, with some room for the rest (``MessageExtEncoder``)."""
+    if form == FORM_OF_4_9_3:
+        return max_message_size
+    return min(max_message_size + _BESIDE_BODY, constants.INT_MAX)
+
+
 def encode(
     message: MessageExtBrokerInner, max_message_size: int, form: RecordForm = FORM_OF_4_9_3
 ) -> EncodedMessage | PutMessageResult:
@@ -343,10 +353,12 @@ def encode(
         )
     )
     size = PREFIXES[sys_flag & constants.HOST_V6_MASK].size + len(tail)
-    if size > max_message_size:
-        return illegal(
-            f"the record would have {size} bytes, at most {max_message_size} are allowed"
-        )
+    if len(message.body) > max_message_size:
+        most = max_message_size
+        return illegal(f"the body has {len(message.body)} bytes, at most {most} are allowed")
+    most = longest_record(max_message_size, form)
+    if size > most:
+        return illegal(f"the record would have {size} bytes, at most {most} are allowed")
     body_crc = crc32(message.body) & 0x7FFFFFFF
     return EncodedMessage(message, sys_flag, body_crc, tail, size, magic_code, form.property_crc)
 

@@ -25,6 +25,7 @@ from rmqctl.engine.record.message import (
     delay_rewritten,
     encode,
     illegal,
+    longest_record,
     port_problem,
 )
 from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
@@ -368,7 +369,7 @@ class MessagePutter:
             return "a batch holds no transactional messages"
         if len({(one.message.topic, one.message.queue_id) for one in encoded}) > 1:
             return "a batch goes to one queue"
-        if size > min(self.config.max_message_size, self._room):
+        if size > min(longest_record(self.config.max_message_size, self.form), self._room):
             return f"the batch has {size} bytes, more than a message or a commit log file may"
         return ""
 

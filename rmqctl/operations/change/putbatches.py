@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from formats import constants
 from rmqctl.engine.record.fields import NotAMessage
 from rmqctl.engine.record.form import RecordForm
-from rmqctl.engine.record.message import MessageExtBrokerInner, encoded_size
+from rmqctl.engine.record.message import MessageExtBrokerInner, encoded_size, longest_record
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.errors import TopicNotAllowed
 from rmqctl.operations.change.messagemaker import MessageMaker
@@ -36,7 +36,8 @@ def put_batches(
     """
     messages = messages_of(lines, run, maker or MessageMaker())
     room = store.commit_log.file_size - constants.END_FILE_MIN_BLANK_LENGTH
-    longest, form = min(store.config.max_message_size, room), store.writer.form
+    form = store.writer.form
+    longest = min(longest_record(store.config.max_message_size, form), room)
     try:
         for batch in _batches(messages, size, longest, form):
             if len(batch) > 1:

@@ -1,10 +1,12 @@
 """``TransactionalMessageServiceImpl#check`` of a store that is served: producers are asked about
 half messages that they have not ended.
 
-A half that is asked about is put back at the end of its queue, as by a broker. One thing is
-otherwise: halves whose producers are not connected are not asked about, so that they do not count
-either. A broker counts such a time, too, and gives a half up after fifteen minutes without its
-producer; here a store may have been without it for days.
+A half that is asked about is put back at the end of its queue, as by a broker, and so is one that
+is within the time for which it wants to be left alone, so that those behind it are looked at. One
+thing is otherwise: halves that nobody is asked about, for their producers are not connected, or it
+is too early, do not count. A broker counts such a time, too, and gives a half up after fifteen
+minutes without its producer, and at once when it is older than ``fileReservedTime``; here a store
+may have been without it for days.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ class _Half(NamedTuple):
     queue_offset: int
     record: Record
     group: str
+    #: It has said for how long it is not to be asked about.
+    is_early: bool
 
 
 class Checks:
@@ -108,7 +112,7 @@ class _Round:
         ops = list(transaction.op_messages(store, 0, self._start.op))
         ended = {half for one in ops for half in one.ends}
         pending = list(_pending(store, self._start.half, ended, now))
-        present = [n for n, one in enumerate(pending) if one.group in self._present]
+        present = [n for n, one in enumerate(pending) if self._is_asked(one)]
         # Those behind the last one that somebody can be asked about stay where they are.
         asked, kept = [], Upkept([], [])
         passed = pending[present[-1]].queue_offset + 1 if present else self._start.half
@@ -131,6 +135,9 @@ class _Round:
         progress = transaction.CheckProgress(max(passed, self._start.half), op)
         return kept._replace(then=lambda: self._checks.settle(progress, asked))
 
+    def _is_asked(self, half: _Half) -> bool:
+        return half.group in self._present and not half.is_early
+
     def _renew(
         self, store: WritableStore, half: _Half, now: int
     ) -> tuple[PutMessageResult, _Asked | None]:
@@ -138,11 +145,18 @@ class _Round:
         record = half.record
         properties, body = record.properties, store.body(record)
         times = transaction.check_times(properties)
-        if half.group not in self._present:
+        if half.is_early:
+            # By it an op message that names the first one is known (checkPrepareQueueOffset).
+            name = transaction.PROPERTY_ORIGINAL_QUEUE_OFFSET
+            properties.setdefault(name, str(half.queue_offset))
+        if not self._is_asked(half):
             return store.put_message(_again(record, body, properties), flush=False), None
         if times >= store.config.transaction_check_max:
             given_up = replace(
-                _again(record, body, properties), topic=_GIVEN_UP_TOPIC, flag=record.flag
+                _again(record, body, properties),
+                topic=_GIVEN_UP_TOPIC,
+                flag=record.flag,
+                reconsume_times=record.reconsume_times,
             )
             return store.put_message(given_up, flush=False), None
         properties[transaction.PROPERTY_CHECK_TIMES] = str(times + 1)
@@ -152,7 +166,8 @@ class _Round:
 
 
 def _pending(store: WritableStore, start: int, ended: set[int], now: int) -> Iterator[_Half]:
-    """Halves that nobody has ended, up to the first that is too young to be asked about."""
+    """Halves that nobody has ended, up to the first that is too young to be asked about, and has
+    not said itself when it is not."""
     for queue_offset, record in transaction.records_of(store, transaction.HALF_TOPIC, 0, start):
         if queue_offset in ended:
             continue
@@ -161,12 +176,13 @@ def _pending(store: WritableStore, start: int, ended: set[int], now: int) -> Ite
             continue
         age = now - record.born_timestamp
         patience = transaction.time_out_of(properties, store.config.transaction_time_out)
-        if 0 <= age < patience or record.store_timestamp >= now:
+        says_itself = transaction.PROPERTY_IMMUNITY_SECONDS in properties
+        if record.store_timestamp >= now or (0 <= age < patience and not says_itself):
             return
         if queue_offset - start >= _MOST:
             return
         group = properties.get(constants.PROPERTY_PRODUCER_GROUP, "")
-        yield _Half(queue_offset, record, group)
+        yield _Half(queue_offset, record, group, says_itself and age < patience)
 
 
 def _again(record: Record, body: bytes, properties: Mapping[str, str]) -> MessageExtBrokerInner:

@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from formats import constants
 from formats.constants import RETRY_GROUP_TOPIC_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from formats.remotingcodes import RequestCode, ResponseCode
 from formats.text import decode_properties, encode_properties, encode_utf8
 from rmqctl.engine.dispatch.rules import NO_UNIT
-from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.record.message import (
+    MessageExtBrokerInner,
+    PutMessageResult,
+    longest_record,
+)
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.serve.processors.put import Put
@@ -23,6 +27,9 @@ from rmqctl.serve.processors.request import Outcome, Request, Served, host_of
 from rmqctl.serve.state.topics import ServedTopic
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest, Fields, checked_name
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import WritableStore
 
 DLQ_PREFIX = "%DLQ%"
 PROPERTY_CLUSTER = "CLUSTER"
@@ -234,7 +241,8 @@ def _batch(served: Served, request: Request, header: SendHeader, topic: ServedTo
     most = served.store.config.max_message_size
     if len(common.body) > most:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch has {len(common.body)} bytes")
-    messages = _messages_of(common, most)
+    form = cast("WritableStore", served.store).writer.form
+    messages = _messages_of(common, longest_record(most, form))
 
     def answer(results: list[PutMessageResult], now: int) -> Outcome:
         return _answer(served, request.command, results[0], common.queue_id)
@@ -247,8 +255,8 @@ def _messages_of(common: MessageExtBrokerInner, most: int) -> list[Message]:
     """The messages of a batch (``MessageDecoder#decodeMessages``), each with the batch's properties
     behind its own. Size, magic and CRC that stand there are nobody's business.
 
-    :raises Refused: their records have more than ``most`` bytes, which the store would refuse: of
-        messages without a body it would first have to make five times as many as fit.
+    :raises BadRequest: their records have more than ``most`` bytes, which the store would refuse:
+        of messages without a body it would first have to make five times as many as fit.
     """
     shared = encode_properties(common.properties)
     behind = constants.PROPERTY_SEPARATOR.encode() + shared
@@ -260,10 +268,7 @@ def _messages_of(common: MessageExtBrokerInner, most: int) -> list[Message]:
         data = own + behind if joins else own + shared
         total += least + len(body) + len(data)
         if total > most:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the records of the batch have more than {most} bytes",
-            )
+            raise BadRequest(f"the records of the batch have more than {most} bytes")
         message = PlainMessage(
             common.topic,
             common.queue_id,
