@@ -23,12 +23,24 @@ def named(host: str, port: int, option: str = "--listen") -> Iterator[None]:
 
 
 def check_free(host: str, port: int, option: str = "--listen") -> None:
-    """Listens there for a moment, at each address of the host: who is about to change something
-    before he listens knows beforehand. :raises CannotListen: the system refuses."""
+    """Listens there for a moment, at each address of the host of whose family the system has
+    sockets: who is about to change something before he listens knows beforehand.
+
+    :raises CannotListen: the system refuses.
+    """
     with named(host, port, option):
         places = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
+        refused: OSError | None = None
+        is_one_free = False
         for family, _, _, _, address in places:
+            try:
+                socket.socket(family).close()
+            except OSError as error:
+                refused = error  # asyncio goes without it, too.
+                continue
             with socket.create_server(address, family=family):
-                pass
+                is_one_free = True
+        if refused is not None and not is_one_free:
+            raise refused

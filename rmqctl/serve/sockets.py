@@ -32,6 +32,7 @@ from rmqctl.serve.events import (
 )
 from rmqctl.serve.listening import named
 from rmqctl.serve.readers import Readers
+from rmqctl.serve.telling import if_somebody_listens
 from rmqctl.serve.tls import Handshakes
 from rmqctl.serve.writer import Work, Writer
 
@@ -89,11 +90,11 @@ class Server:
         detail: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._most = most
-        self.detail = detail
+        self.detail = if_somebody_listens(detail)
         #: Takes each request that was answered, where the broker tells of them.
         self.accessed: Callable[[Accessed], None] = lambda one: None
         self.broker = broker
-        self.trouble = trouble
+        self.trouble = if_somebody_listens(trouble)
         #: Connections so far.
         self.connections = 0
         #: Told when messages were stored.

@@ -164,9 +164,10 @@ class Writer:
 
     def _done(self, works: list[Work], answers: list[object], seconds: float) -> None:
         self._quick_ones = self._quick_ones + 1 if seconds < _QUICK_SECONDS else 0
+        # Who waits for all of it looks when this is over, whatever is raised here.
+        self._under_way -= len(works)
         for work, answer in zip(works, answers, strict=True):
             self._written(work, answer)
-            self._under_way -= 1
 
 
 def keep_up(store: WritableStore, work: Upkeep) -> Upkept | Exception:

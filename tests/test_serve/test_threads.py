@@ -121,6 +121,26 @@ def test_files_and_what_comes_behind_them_are_the_threads(tmp_path: Path, disk: 
     assert (tmp_path / "s/config/topics.json").read_text() == "{}"
 
 
+def test_what_goes_wrong_with_an_answer_holds_up_no_end(tmp_path: Path, disk: Disk) -> None:
+    wrong: list[object] = []
+
+    def told(work: object, answer: object) -> None:
+        raise ValueError
+
+    async def run(store: MessageStore) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, it: wrong.append(it))
+        one = writer.Writer(store, told, lambda: disk.now)
+        one.start()
+        one.put(put("first"))
+        one.put(put("second"))
+        await asyncio.wait_for(one.drain(), 60)
+        one.end()
+
+    with MessageStore(tmp_path / "s", writable=True, create=True) as store:
+        asyncio.run(run(store))
+    assert wrong
+
+
 # --- readers ---------------------------------------------------------------------------------
 
 

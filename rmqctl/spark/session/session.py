@@ -286,8 +286,12 @@ def _connect(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
         for name, value in (_QUERIES | dict(conf)).items():
             builder = builder.config(name, value)
         spark = builder.create()
-        with tempfile.TemporaryDirectory() as directory:
-            spark.addArtifacts(code_zip(directory), pyfile=True)
+        try:
+            with tempfile.TemporaryDirectory() as directory:
+                spark.addArtifacts(code_zip(directory), pyfile=True)
+        except BaseException:
+            spark.stop()  # Else the server keeps it.
+            raise
     except Exception as error:
         raise SparkFailed(reason=first_line(error)) from error
     return spark, spark.stop

@@ -29,11 +29,15 @@ impl Asker {
         thread::yield_now();
     }
 
-    /// Has this thread, which is the other one, go on elsewhere if it is where the asker is.
+    /// Has this thread, which is the other one, go on elsewhere if it is where the asker was.
     pub fn leave(self) {
-        if self.0.is_some() && self.0 == system::own() {
+        if self.is_here() {
             system::leave();
         }
+    }
+
+    fn is_here(self) -> bool {
+        self.0.is_some() && self.0 == system::own()
     }
 }
 
@@ -113,11 +117,17 @@ mod tests {
     }
 
     #[test]
-    fn who_is_elsewhere_stays_there() {
-        let nobody = Asker(None);
-        nobody.make_way();
-        let before = may_be_on();
-        nobody.leave();
-        assert_eq!(may_be_on(), before);
+    fn who_is_elsewhere_has_nobody_to_leave() {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let own = Asker::here().0.expect("a number");
+                let mut only = CpuSet::new();
+                only.set(own);
+                sched_setaffinity(None, &only).expect("a processor it was on");
+                assert!(Asker(Some(own)).is_here());
+                assert!(!Asker(Some(own + 1)).is_here());
+                assert!(!Asker(None).is_here());
+            });
+        });
     }
 }

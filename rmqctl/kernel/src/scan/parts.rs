@@ -102,11 +102,13 @@ pub fn spread<W: Send, T: Send>(
         let others = others.iter_mut().enumerate();
         let asker = Asker::here();
         let others: Vec<_> = others
-            .map(|(number, topics)| {
-                scope.spawn(move || {
+            // Where the system gives no thread those that there are do all.
+            .filter_map(|(number, topics)| {
+                let read = move || {
                     asker.leave();
                     read_all(number + 1, topics)
-                })
+                };
+                thread::Builder::new().name("scan".to_owned()).spawn_scoped(scope, read).ok()
             })
             .collect();
         asker.make_way();
