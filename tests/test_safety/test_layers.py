@@ -95,7 +95,7 @@ FLOORS = {
     ],
     "rmqctl.serve": [
         ["errors", "wire"],
-        ["ha", "listening", "state"],
+        ["ha", "listening", "state", "telling"],
         ["processors"],
         ["events"],
         ["connection", "services", "tls"],
