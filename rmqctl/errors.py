@@ -341,7 +341,7 @@ class PutRefused(RmqctlError):
 
     template = (
         "a message of topic {topic!r} was refused with {status}{why}. {stored} before it are "
-        "stored. Mend what the status names, and go on with this message."
+        "stored. Mend what the status names, and {then}."
     )
 
 

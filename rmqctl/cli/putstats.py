@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from rmqctl.cli.settings import Settings
-    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.messagestore import MessageStore, WritableStore
     from rmqctl.engine.write.stats import StoreStats
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,12 +42,14 @@ def refused(
     :param is_alone: nothing was to be put before it.
     """
     from rmqctl.cli.output import note
-    from rmqctl.engine.record.status import PutMessageStatus
+    from rmqctl.engine.record.status import NOT_AGAIN, PutMessageStatus
 
     of_put = PutMessageStatus(status)
     before = "" if is_alone else " What was put before it is stored"
     then = "try again" if is_alone else "go on from there"
-    if of_put is PutMessageStatus.CREATE_MAPEDFILE_FAILED:
+    if reason.endswith(NOT_AGAIN):
+        step = " Check owner, mount and free space; `rmqctl flush` then brings the rest in order."
+    elif of_put is PutMessageStatus.CREATE_MAPEDFILE_FAILED:
         # Its reason is an error with the next step in it.
         step = f"{before}: {then}." if before else ""
     elif of_put.is_of_store:
@@ -56,6 +59,26 @@ def refused(
         step = f"{before and before + '.'} {mended}, then {then}."
     note(f"error: {settings.root}: {where}{status}: {reason.rstrip('.')}.{step}")
     return 5
+
+
+@contextmanager
+def closed_at_the_end(
+    opened: Callable[[], WritableStore], is_logged: Callable[[], bool]
+) -> Iterator[WritableStore]:
+    """The store, and its close. :raises StoredNotClosed: the close fails, and ``is_logged`` says
+    that the log has messages, which nobody should be told to put again."""
+    from rmqctl.errors import CannotWrite
+    from rmqctl.operations.change.put import StoredNotClosed
+
+    is_over = False
+    try:
+        with opened() as store:
+            yield store
+            is_over = True
+    except CannotWrite as error:
+        if not (is_over and is_logged()):
+            raise
+        raise StoredNotClosed(path=str(store.root), reason=error.reason) from error
 
 
 def stats_lines(stats: StoreStats) -> Iterator[str]:

@@ -1,9 +1,11 @@
-"""``transaction`` and ``schedule deliver`` on a disk that is full from any allocation on: an error
-with exit code 5, and nothing lost or done twice afterwards."""
+"""``put``, ``transaction`` and ``schedule deliver`` on a disk that is full from any allocation on:
+an error with exit code 5, and nothing lost or done twice afterwards."""
 
 from __future__ import annotations
 
 import errno
+import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -134,10 +136,82 @@ def test_every_allocation_of_a_delivery_may_fail(ends: bool, cli: Cli, tmp_path:
             refused += len(rows)
             assert len(rows) == 1, "no other level is tried"
         again = cli(*line, "--skip-delivered", "--format", "ndjson", store=root)
-        assert again.code == 0, again
+        assert again.code == 0, (done, again)
         keys = sorted(record.properties["UNIQ_KEY"] for record in in_queue(root, "orders"))
         assert keys == [f"U{number}" for number in range(COUNT)]
         assert_clean(root, CONFIG)
     else:
         raise AssertionError("the run never ends")
     assert refused
+
+
+def keys_in_log(root: Path) -> list[str]:
+    with MessageStore(root, CONFIG) as store:
+        entries = store.commit_log.walk()
+        return [one.properties["KEYS"] for one in entries if isinstance(one, Record)]
+
+
+def left_to_do(done: Done, root: Path, count: int) -> int:
+    """The first of so many messages that is to be put again, by what stderr says."""
+    if re.search("[Dd]o not put (it|them) again", done.err):
+        return len(keys_in_log(root))
+    went_on = re.search(r"line (\d+): .*go on from there", done.err)
+    if went_on:
+        return int(went_on[1]) - 1
+    assert "try again" in done.err and "is stored" not in done.err, done.err
+    return 0
+
+
+@pytest.mark.parametrize("options", [[], ["--batch", "1"], ["--batch", "4"], ["--flush", "async"]])
+def test_who_puts_again_what_stderr_says_has_each_message_once(
+    cli: Cli, tmp_path: Path, options: list[str]
+) -> None:
+    """Also where the disk is too full for the end of the command, too."""
+    count = 40
+    lines = [
+        json.dumps({"topic": "orders", "body": "x" * 60, "keys": f"k{number}"})
+        for number in range(count)
+    ]
+    source = tmp_path / "lines"
+    kinds = Counter[str]()
+    for at in range(1, 400, 3):
+        root = tmp_path / str(at)
+        put(root, [MessageExtBrokerInner("orders", b"", properties={"KEYS": "first"})])
+        source.write_text("\n".join(lines))
+        line = ["put", "--from", source, *options]
+        done, failed = on_a_full_disk(cli, at, line, root)
+        if not failed:
+            assert done.code == 0
+            break
+        assert_error(done)
+        first = left_to_do(done, root, count)
+        if not re.search("[Dd]o not put", done.err):
+            kinds["go on"] += 1
+        else:
+            kinds["logged"] += 1
+            first -= 1  # The one that was there before.
+        source.write_text("\n".join(lines[first:]))
+        again = cli(*line, "--format", "ndjson", store=root)
+        assert again.code == 0, (done, again)
+        expected = ["first", *(f"k{number}" for number in range(count))]
+        assert keys_in_log(root) == expected, done.err
+        assert_clean(root, CONFIG)
+    else:
+        raise AssertionError("the run never ends")
+    assert kinds["go on"] and (kinds["logged"] or "--batch" in options)
+
+
+def test_a_single_put_says_whether_the_log_has_it(cli: Cli, tmp_path: Path) -> None:
+    said = Counter[bool]()
+    for at in range(1, 100):
+        root = tmp_path / str(at)
+        put(root, [MessageExtBrokerInner("orders", b"", properties={"KEYS": "first"})])
+        line = ["put", "--topic", "others", "--body", "x", "--keys", "k"]
+        done, failed = on_a_full_disk(cli, at, line, root)
+        if not failed:
+            break
+        assert_error(done)
+        is_logged = "k" in keys_in_log(root)
+        assert is_logged == bool(re.search("[Dd]o not put it again", done.err)), done.err
+        said[is_logged] += 1
+    assert said[True] and said[False]

@@ -17,6 +17,7 @@ import pytest
 
 from formats import constants
 from rmqctl.engine.files import filequeuewriter, mappedfile, paths
+from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.form import RecordForm
@@ -938,3 +939,26 @@ def test_an_interrupt_on_the_way_to_a_file_closes_nothing_twice(
     with pytest.raises(KeyboardInterrupt):
         paths.open_for_writing(tmp_path, tmp_path / "a/b/file")
     assert len(closed) == len(set(closed)) == 2
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_message_whose_index_items_have_no_room_is_told_to_be_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: bool
+) -> None:
+    """The first of its keys needs a new index file, which the disk has no room for."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with opened(tmp_path / "s", max_index_num=41) as store:
+        for number in range(40):
+            message = Message("T", b"x", properties={"KEYS": f"k{number}"})
+            assert store.put_message(message, flush=flush).is_ok
+        with monkeypatch.context() as patch:
+            patch.setattr(IndexServiceWriter, "_new_file", full)
+            last = Message("T", b"x", properties={"KEYS": "last"})
+            result = store.put_message(last, flush=flush)
+        assert not result.is_ok and result.reason.endswith("do not put it again")
+        assert store.put_message(Message("T", b"x", properties={"KEYS": "next"})).is_ok
+        assert len(list(store.query_message("T", "last"))) == 1
+    assert is_clean(tmp_path / "s", replace(SMALL, max_index_num=41))

@@ -12,7 +12,7 @@ from formats.constants import INT_MAX
 from rmqctl.cli.command import WRITING_EXITS
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import Option, common, completed, dry_run_option
-from rmqctl.cli.putstats import print_stats, refused, stats_option
+from rmqctl.cli.putstats import closed_at_the_end, print_stats, refused, stats_option
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import OFFSET, QUEUE_ID, Length, Time, Whole
 
@@ -197,12 +197,17 @@ def _put_single(
     from rmqctl.operations.change.put import put_one
 
     message = message_from_fields(fields)
-    with opened() as store, settings.writer(vertical=True) as writer:
+    with (
+        closed_at_the_end(opened, lambda: _is_logged(row)) as store,
+        settings.writer(vertical=True) as writer,
+    ):
         row = put_one(store, _timed(store, message, when), flush=flush == "sync")
         writer.row(row)
+        # Before the store is closed, which a full disk may refuse, too.
+        code = _status(settings, row)
     if stats:
         print_stats(store)
-    return _status(settings, row)
+    return code
 
 
 def _timed(
@@ -322,7 +327,7 @@ def _put_stream(
     maker = MessageMaker(checked_fields(fields), **makes)
     with (
         LineSource(source) as lines,
-        opened() as store,
+        closed_at_the_end(opened, lambda: run.stored > 0 or _is_logged(run.refused)) as store,
         settings.writer("append_result", bulk=True) as writer,
     ):
         run = BulkPut(lines.name)
@@ -352,10 +357,21 @@ def _put_stream(
             return 130
         if run.refused is None:
             writer.summary(messages=run.stored)
-    _note_damages(settings, run)
+        _note_damages(settings, run)
+        # Before the store is closed, which a full disk may refuse, too.
+        code = _status(settings, run.refused, run.line)
     if stats:
         print_stats(store)
-    return _status(settings, run.refused, run.line)
+    return code
+
+
+def _is_logged(row: Row | None) -> bool:
+    """Whether the log has the message of an answer."""
+    from rmqctl.engine.record.status import NOT_AGAIN
+
+    if row is None:
+        return False
+    return row["status"] == "PUT_OK" or str(row.get("reason", "")).endswith(NOT_AGAIN)
 
 
 def _note_damages(settings: Settings, run: BulkPut) -> None:

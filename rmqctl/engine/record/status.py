@@ -11,6 +11,10 @@ OK, BODY_CRC_MISMATCH = "ok", "body-crc-mismatch"
 UNCHECKED = "unchecked"
 
 
+#: How the reason of a refused put ends whose message, or messages, the log has all the same.
+NOT_AGAIN = "do not put it again", "do not put them again"
+
+
 class PutMessageStatus(Enum):
     """``PutMessageStatus``: what became of a put."""
 

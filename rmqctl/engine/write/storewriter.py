@@ -14,7 +14,7 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.flush.services import GroupCommitRequest
 from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
-from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.record.status import NOT_AGAIN, PutMessageStatus
 from rmqctl.engine.write.context import ReplicaService, WriteContext
 from rmqctl.engine.write.flags import RunningFlags
 from rmqctl.engine.write.put import MessagePutter, refused
@@ -127,7 +127,9 @@ class StoreWriter:
             begin = perf_counter()
             result = self._put_quickly(self._quick, message)
             if result is not None:
-                if flush or self.replica is not None:
+                if result.stored is None:
+                    pass  # Its dispatch was refused: nobody waits for what is not answered.
+                elif flush or self.replica is not None:
                     self._await_disk([result], flush, message.is_wait_store_msg_ok)
                 else:
                     self.flusher.wakeup()
@@ -314,10 +316,10 @@ class StoreWriter:
             # So many of a bulk were not answered, and who puts them again has them twice.
             logged = (
                 f"The log has the message (from {start} on): it appears in its queue and index as "
-                "soon as there is room"
+                f"soon as there is room; {NOT_AGAIN[0]}"
                 if count == 1
                 else f"The log has the {count} messages from {start} on: they appear in their "
-                "queues and index as soon as there is room; do not put them again"
+                f"queues and index as soon as there is room; {NOT_AGAIN[1]}"
             )
             result.reason = f"{result.reason.rstrip('.')}. {logged}"
             return result

@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.start.nearend import check_before
+from rmqctl.errors import CannotWrite
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.start.model import StartPlan
     from rmqctl.rows.changes import AppendResultRow
+
+
+class StoredNotClosed(CannotWrite):
+    """What was put is stored; the end of the command is not."""
+
+    template = (
+        "{path}: what was put is stored, and the store could not be closed: {reason}. Do not put "
+        "it again: the log has it. Check owner, mount and free space; then `rmqctl flush`, or the "
+        "next command that writes, brings the rest in order."
+    )
 
 
 def put_one(

@@ -30,7 +30,8 @@ def put_batches(
     flush: bool = True,
 ) -> Iterator[Iterator[AppendResultRow]]:
     """``put_lines`` in batches: a row, with all message ids, stands for up to ``size`` lines that
-    follow each other with one topic and queue. Delayed and transactional messages go singly.
+    follow each other with one topic and queue. Delayed and transactional messages go singly. When
+    one is refused ``run.line`` is the first line of its batch.
 
     :raises BadInputLine: as there.
     """
@@ -39,14 +40,15 @@ def put_batches(
     form = store.writer.form
     longest = min(longest_record(store.config.max_message_size, form), room)
     try:
-        for batch in _batches(messages, size, longest, form):
+        for line, batch in _batches(messages, run, size, longest, form):
             if len(batch) > 1:
                 result = store.put_batch(batch, flush=flush)
             else:
                 result = store.put_message(batch[0], flush=flush)
             row = append_result_row(result)
             if not result.is_ok:
-                run.refused = row
+                # Others may have been read behind it, to know that it ends there.
+                run.refused, run.line = row, line
                 yield iter((row,))
                 return
             run.stored += len(batch)
@@ -57,29 +59,30 @@ def put_batches(
 
 
 def _batches(
-    messages: Iterable[Message | None], size: int, longest: int, form: RecordForm
-) -> Iterator[list[MessageExtBrokerInner]]:
-    """Messages in batches of at most ``longest`` bytes; when the input pauses (None), or fails,
-    what has come is a batch."""
+    messages: Iterable[Message | None], run: BulkPut, size: int, longest: int, form: RecordForm
+) -> Iterator[tuple[int, list[MessageExtBrokerInner]]]:
+    """Messages in batches of at most ``longest`` bytes, and the first line of each; when the input
+    pauses (None), or fails, what has come is a batch."""
     batch: list[MessageExtBrokerInner] = []
-    length = 0
+    length = first = 0
     try:
         for message in messages:
             one = message.full() if isinstance(message, PlainMessage) else message
             own = 0 if one is None else encoded_size(one, form)
             goes_on = one is not None and _can_follow(batch, one) and len(batch) < size
             if batch and not (goes_on and length + own <= longest):
-                yield batch
+                yield first, batch
                 batch, length = [], 0
             if one is not None:
+                first = first if batch else run.line
                 batch.append(one)
                 length += own
     except (NotAMessage, TopicNotAllowed):
         if batch:
-            yield batch
+            yield first, batch
         raise
     if batch:
-        yield batch
+        yield first, batch
 
 
 def _can_follow(batch: list[MessageExtBrokerInner], one: MessageExtBrokerInner) -> bool:
