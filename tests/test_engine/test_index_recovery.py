@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.index.header import ITEM
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.errors import FileLengthContradiction
 from rmqctl.operations.mend.missing import add_missing
-from tests.test_safety.support import Clock, tree
+from tests.test_safety.support import Clock, assert_clean, tree
 
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 14, max_hash_slot_num=10, max_index_num=41
@@ -188,3 +189,78 @@ def test_items_of_lost_records_go_from_before_a_file_without_items(
     with MessageStore(root, CONFIG) as store:
         ends = [store.index.open(path).header.end_phy_offset for path in store.index.paths]
     assert max(ends) < cut
+
+
+def put_again(root: Path) -> None:
+    with MessageStore(root, CONFIG, writable=True) as store:
+        assert store.put_message(MessageExtBrokerInner("T", b"again")).is_ok
+
+
+@pytest.mark.parametrize("cut", range(ITEM.size))
+def test_half_an_item_is_none(tmp_path: Path, cut: int) -> None:
+    """A page, or a sector, of the newest file is not on disk: it begins amid its last item."""
+    root = tmp_path / "store"
+    newest = killed_store(root)[-1]
+    with MessageStore(root, CONFIG) as store:
+        file = store.index.open(newest)
+        begin = file.geometry.item_position(file.item_count) + cut
+    data = newest.read_bytes()
+    newest.write_bytes(data[:begin].ljust(len(data), b"\0"))
+    put_again(root)
+    assert hits(root) == [int(number not in KEYLESS) for number in range(MESSAGES)]
+    assert_clean(root, CONFIG)
+
+
+def test_an_item_without_its_hash_is_none(tmp_path: Path) -> None:
+    """The page before the one with the rest of it is not on disk."""
+    root = tmp_path / "store"
+    newest = killed_store(root)[-1]
+    with MessageStore(root, CONFIG) as store:
+        begin = store.index.open(newest).geometry.item_position(5)
+    data = bytearray(newest.read_bytes())
+    data[begin : begin + 4] = bytes(4)
+    newest.write_bytes(data)
+    put_again(root)
+    assert hits(root) == [int(number not in KEYLESS) for number in range(MESSAGES)]
+    assert_clean(root, CONFIG)
+
+
+def test_items_of_records_that_have_expired_are_believed(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    killed_store(root)
+    logs = sorted((root / "commitlog").iterdir())
+    for one in logs[:-1]:
+        one.unlink()
+    first = int(logs[-1].name)
+    with MessageStore(root, CONFIG) as store:
+        items = [store.index.open(path).item_count for path in store.index.paths]
+        kept = sum(
+            store.index.open(path).item(1).physical_offset < first for path in store.index.paths
+        )
+    put_again(root)
+    with MessageStore(root, CONFIG) as store:
+        after = [store.index.open(path).item_count for path in store.index.paths]
+    assert after[: kept - 1] == items[: kept - 1]
+
+
+def test_of_a_newest_file_only_the_slots_are_on_disk(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    newest = killed_store(root)[-1]
+    with MessageStore(root, CONFIG) as store:
+        start, end = (store.index.geometry.slot_position(n) for n in (0, CONFIG.max_hash_slot_num))
+    data = newest.read_bytes()
+    newest.write_bytes((bytes(start) + data[start:end]).ljust(len(data), b"\0"))
+    put_again(root)
+    assert hits(root) == [int(number not in KEYLESS) for number in range(MESSAGES)]
+    assert_clean(root, CONFIG)
+
+
+def test_a_file_whose_header_is_lost_goes_with_what_was_behind_it(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    *_, before, newest = killed_store(root)
+    with before.open("r+b") as file:
+        file.write(bytes(40))
+    newest.write_bytes(bytes(newest.stat().st_size))
+    put_again(root)
+    assert hits(root) == [int(number not in KEYLESS) for number in range(MESSAGES)]
+    assert_clean(root, CONFIG)

@@ -10,7 +10,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.errors import DamagedStore, QueueHasHole
-from tests.test_safety.support import message, small_config, tree
+from tests.test_safety.support import assert_clean, message, small_config, tree
 
 CONFIG = small_config(queue=20 * UNIT_SIZE)
 UNITS = 70
@@ -172,3 +172,36 @@ def test_a_log_that_lost_its_end_has_units_of_it_before_a_damaged_last_one_cut(
         queue = store.consume_queue(*where)
         assert queue is not None
         assert queue.max_offset == lost
+
+
+SMALL = small_config(queue=3 * UNIT_SIZE)
+
+
+@pytest.mark.parametrize("rest", ["zzoo", "zzoz", "zzzo", "zzzz", "mzzz", "zmzz"])
+@pytest.mark.parametrize("first", ["o", "z"])
+def test_behind_a_missing_file_all_is_dispatched_again(
+    tmp_path: Path, first: str, rest: str
+) -> None:
+    """A crash has lost the second file of a queue (m), and what is in others (z)."""
+    root = tmp_path / "store"
+    with MessageStore(root, SMALL, writable=True, create=True) as store:
+        for _ in range(17):
+            one = message(0)
+            assert store.put_message(one, flush=False).is_ok
+    queue = root / "consumequeue" / one.topic / str(one.queue_id)
+    for path, what in zip(sorted(queue.iterdir()), f"{first}m{rest}", strict=True):
+        if what == "m":
+            path.unlink()
+        elif what == "z":
+            path.write_bytes(bytes(path.stat().st_size))
+    (root / "abort").touch()
+    (root / "checkpoint").unlink()
+    with MessageStore(root, SMALL, writable=True) as store:
+        other = message(1)
+        assert store.put_message(other).is_ok
+        assert store.put_message(message(0)).is_ok
+    with MessageStore(root, SMALL) as store:
+        found = store.consume_queue(one.topic, one.queue_id)
+        assert found is not None
+        assert [number for number, _ in found.units(0, found.max_offset)] == list(range(18))
+    assert_clean(root, SMALL)

@@ -162,6 +162,12 @@ class MappedFileQueueWriter(MappedFileQueue):
             self._offsets = self._offsets[:-1]
             self.entries = self.entries[:-1]
 
+    def close_gap(self, place: int) -> None:
+        """Where the file that is to hold ``place`` is missing, those behind it go: for who knows
+        that nothing is in them. Errors as of :meth:`remove_from`."""
+        if self.min_offset <= place < self.end_offset and self.index_of(place) < 0:
+            self.remove_from(place)
+
     def take_unsynced(self, least_pages: int = 0) -> set[Path]:
         """:func:`~rmqctl.engine.files.mappedfile.take_unsynced` of these files; not for many queues
         that note theirs in one place."""

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from formats.text import index_key_hash
+from rmqctl.engine.dispatch.rules import message_keys
+from rmqctl.engine.index.header import IndexItem, time_diff_seconds
 from rmqctl.engine.index.indexfile import ITEMS_AT_ONCE, IndexFile
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
@@ -24,6 +27,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rmqctl.engine.log.commitlog import CommitLog
+    from rmqctl.engine.record.record import Record
+
+
+#: Items that are compared with their records at the most: more than one is torn where a record in
+#: the log is damaged, too.
+_MOST_TORN = 1000
 
 
 class IndexCut(NamedTuple):
@@ -89,8 +98,13 @@ def plan_unclean(
                 continue
             kept, is_sound = items_before(file, log_end), True
             is_newer = file.header.end_timestamp > safe_timestamp
+            if not file.item_count and path != index.paths[-1]:
+                # Its header is lost: nobody would put more into it, or take it away.
+                cuts.append(IndexCut(path, 0, 0))
+                continue
             if is_newer or path == index.paths[-1]:
                 kept, is_sound = _look_through(file, log_end, file.item_count)
+                kept = _without_torn_items(file, log, kept)
                 first = file.item(1).physical_offset if kept else -1
                 if kept and is_newer and start is not None and not is_behind_irregular:
                     if _passes_over_keys(log, before, start, first):
@@ -167,8 +181,60 @@ def _look_through(file: IndexFile, log_end: int, count: int) -> tuple[int, bool]
             return kept, False
         newest = int(items["physical_offset"][-1])
     if not kept:
-        return 0, file.stored_index_count in (0, 1) and not file.uncounted_items()
+        is_empty = file.stored_index_count in (0, 1) and not file.uncounted_items()
+        return 0, is_empty and not _has_filled_slots(file)
     return kept, not file.uncounted_items() and is_linked(file)
+
+
+def _has_filled_slots(file: IndexFile) -> bool:
+    start, end = (file.geometry.slot_position(n) for n in (0, file.geometry.hash_slot_num))
+    return file.mapped.first_nonzero(start, end) < end
+
+
+def _without_torn_items(file: IndexFile, log: CommitLog, kept: int) -> int:
+    """How many of the items that can be what was stored, the first ones, are. Of an item that lies
+    in two pages only one may be on disk: then nothing stands behind it, or it has no hash."""
+    for number in _without_hash(file, kept):
+        if not _is_believed(file, log, number):
+            kept = number - 1
+            break
+    for number in range(kept, max(kept - _MOST_TORN, 0), -1):
+        if _is_believed(file, log, number):
+            return number
+    return max(kept - _MOST_TORN, 0)
+
+
+def _without_hash(file: IndexFile, kept: int) -> list[int]:
+    """Numbers of items whose hash is 0, as that of hardly any key is; not more than some."""
+    import numpy as np
+
+    found: list[int] = []
+    for number in range(1, kept + 1, ITEMS_AT_ONCE):
+        items = file.items(number, min(kept + 1 - number, ITEMS_AT_ONCE), counted=False)
+        found += (np.flatnonzero(items["key_hash"] == 0) + number).tolist()
+        if len(found) >= _MOST_TORN:
+            break
+    return found[:_MOST_TORN]
+
+
+def _is_believed(file: IndexFile, log: CommitLog, number: int) -> bool:
+    """Whether an item is what is stored for a key of its record, or that has expired."""
+    item = file.item(number)
+    if item.physical_offset < log.min_offset:
+        return True
+    record = log.find_record(item.physical_offset)
+    return record is not None and _is_item_of(file, number, item, record)
+
+
+def _is_item_of(file: IndexFile, number: int, item: IndexItem, record: Record) -> bool:
+    hashes = (index_key_hash(record.topic, key) for key in message_keys(record.properties))
+    if item.key_hash not in hashes:
+        return False
+    # The first item of a file has the time of no file yet.
+    begin = file.header.begin_timestamp
+    if number == 1 or begin <= 0:
+        return True
+    return item.time_diff_seconds == time_diff_seconds(record.store_timestamp, begin)
 
 
 def _sound_items(items: NDArray[np.void], newest: int, log_end: int) -> int:

@@ -10,7 +10,6 @@ from formats import constants
 from rmqctl.engine.files.dirty import Unsynced
 from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
-from rmqctl.engine.files.writeback import begin_writing
 from rmqctl.engine.queue.consumequeue import (
     KEEP,
     MAX_ROWS_COPIED,
@@ -22,7 +21,13 @@ from rmqctl.engine.queue.consumequeue import (
     is_part_of,
     unit_dtype,
 )
-from rmqctl.engine.queue.storing import clear_units, pack_units, store_units
+from rmqctl.engine.queue.storing import (
+    append_units,
+    append_unseen,
+    clear_units,
+    pack_units,
+    store_units,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,8 +36,6 @@ if TYPE_CHECKING:
     from rmqctl.engine.queue.extension import ConsumeQueueExt, ConsumeQueueExtWriter
 
 PRE_BLANK = UNIT.pack(*constants.PRE_BLANK_UNIT)
-#: Bytes of units that the disk is told of before they are forced to it.
-_WORTH_BEGINNING = 1 << 16
 #: A store time that no message has: the unit's tags code stays out of the extension.
 NO_EXT = constants.LONG_MIN
 
@@ -312,26 +315,20 @@ class ConsumeQueueWriter(ConsumeQueue):
     def _append(self, data: bytes | memoryview) -> None:
         """Stores whole units at the end, over as many files as it takes."""
         while data:
+            self.files.close_gap(self._wrote)
             if self.files.entries and self._wrote == self.files.end_offset:
                 # With its units at once: in an empty file the engine would see one.
                 piece = data[: self.files.file_size]
                 self._make_file(self._wrote, bytes(piece))
-                self._wrote += len(piece)
-                data = data[len(piece) :]
-                continue
-            mapped = self.files.find(self._wrote)
-            assert mapped is not None, "a queue's first file comes with its first unit"
-            position = self._wrote - mapped.file_from_offset
-            piece = data[: mapped.size - position]
-            if self.files.is_durable:
-                mapped.reserve(position, len(piece))
-                mapped.touch(position, position + len(piece))
-                store_units(mapped, position, bytes(piece))
-                mapped.forget_behind(position)
-            else:  # Nobody looks at it yet.
-                mapped.write_aside(position, piece)
-                if len(piece) >= _WORTH_BEGINNING:
-                    begin_writing(mapped.descriptor, position, position + len(piece))
+            else:
+                mapped = self.files.find(self._wrote)
+                assert mapped is not None, "a queue's first file comes with its first unit"
+                position = self._wrote - mapped.file_from_offset
+                piece = data[: mapped.size - position]
+                if self.files.is_durable:
+                    append_units(mapped, position, bytes(piece))
+                else:
+                    append_unseen(mapped, position, piece)
             self._wrote += len(piece)
             data = data[len(piece) :]
 
@@ -342,6 +339,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
         """
         place, files = queue_offset * UNIT_SIZE, self.files
+        files.close_gap(place)
         mapped, is_first = files.find(place), not files.entries
         if mapped is not None:
             mapped.reserve(place - mapped.file_from_offset, UNIT_SIZE)

@@ -41,31 +41,68 @@ class WrittenUnits(NamedTuple):
 
 
 def written_units(queue: ConsumeQueue) -> WrittenUnits:
-    """Reads the last three files of a queue from front to back (``ConsumeQueue#recover``)."""
+    """Reads the last three files of a queue from front to back (``ConsumeQueue#recover``).
+
+    Where these have no unit before the place without one, the queue ends where the files in front
+    of them do, or a file is missing: the engine would go on behind that.
+    """
     entries = queue.files.entries
-    end = None
-    for number in range(max(len(entries) - RECOVERED_FILES, 0), len(entries)):
+    end, goes_on = None, False
+    number = looked_at = max(len(entries) - RECOVERED_FILES, 0)
+    while number < len(entries) and not goes_on:
         mapped = queue.files.file(number)
         first = mapped.file_from_offset // UNIT_SIZE
-        count, done = queue.units_from(first, mapped), 0
-        for low, high in _unit_ranges(mapped, count):
-            if end is None and low > done:
-                end = first + done
-            written = _is_written(_units(mapped, low, high))
-            if end is not None:
-                if written.any():
-                    return WrittenUnits(end, True)
-            elif not written.all():
-                at = int(written.argmin())
-                end = first + low + at
-                if written[at:].any():
-                    return WrittenUnits(end, True)
-            done = high
-        if end is None and done < count:
-            end = first + done
+        written = _written_before(mapped, queue.units_from(first, mapped))
+        if end is not None:
+            goes_on = written.end > 0 or written.goes_on
+        elif number and not written.end and _is_behind_gap(queue, number):
+            end, goes_on = _end_of(queue, number - 1), written.goes_on
+        elif written.end < queue.units_from(first, mapped):
+            end, goes_on = first + written.end, written.goes_on
+        number += 1
     if end is None:
         end = queue.files.end_offset // UNIT_SIZE
-    return WrittenUnits(end, False)
+    for number in range(looked_at - 1, -1, -1):
+        if end != entries[number + 1].file_from_offset // UNIT_SIZE:
+            break
+        mapped = queue.files.file(number)
+        first = mapped.file_from_offset // UNIT_SIZE
+        count = queue.units_from(first, mapped)
+        is_whole = count > 0 and _is_written(_units(mapped, count - 1, count)).all()
+        if is_whole and not _is_behind_gap(queue, number + 1):
+            break
+        end = first + _written_before(mapped, count).end
+    return WrittenUnits(end, goes_on)
+
+
+def _written_before(mapped: MappedFile, count: int) -> WrittenUnits:
+    """The same of the first ``count`` units of one file, counted in it."""
+    end, done = None, 0
+    for low, high in _unit_ranges(mapped, count):
+        if end is None and low > done:
+            end = done
+        written = _is_written(_units(mapped, low, high))
+        if end is not None:
+            if written.any():
+                return WrittenUnits(end, True)
+        elif not written.all():
+            at = int(written.argmin())
+            end = low + at
+            if written[at:].any():
+                return WrittenUnits(end, True)
+        done = high
+    return WrittenUnits(done if end is None else end, False)
+
+
+def _is_behind_gap(queue: ConsumeQueue, number: int) -> bool:
+    """Whether a file in front of the ``number``-th one is missing."""
+    before, entry = queue.files.entries[number - 1 : number + 1]
+    return before.file_from_offset + before.size < entry.file_from_offset
+
+
+def _end_of(queue: ConsumeQueue, number: int) -> int:
+    entry = queue.files.entries[number]
+    return (entry.file_from_offset + entry.size) // UNIT_SIZE
 
 
 def first_beyond(queue: ConsumeQueue, log_end: int, end: int) -> int:

@@ -6,6 +6,7 @@ from mmap import mmap
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.writeback import begin_writing
 from rmqctl.engine.queue.consumequeue import SIZE_AT, SIZE_BYTES, UNIT_SIZE, unit_dtype
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NO_SIZE = bytes(SIZE_BYTES)
+#: Bytes of units that the disk is told of before they are forced to it.
+_WORTH_BEGINNING = 1 << 16
 
 
 def store_units(mapped: MappedFile, position: int, data: bytes) -> None:
@@ -40,6 +43,24 @@ def store_units(mapped: MappedFile, position: int, data: bytes) -> None:
     mapped.write(position, units.tobytes())
     stored = np.frombuffer(mapped.buffer, unit_dtype(), len(units), position)
     stored["size"] = sizes
+
+
+def append_units(mapped: MappedFile, position: int, data: bytes) -> None:
+    """:func:`store_units` behind a queue's last unit, with disk space for them.
+
+    :raises OSError: the disk is full.
+    """
+    mapped.reserve(position, len(data))
+    mapped.touch(position, position + len(data))
+    store_units(mapped, position, data)
+    mapped.forget_behind(position)
+
+
+def append_unseen(mapped: MappedFile, position: int, data: bytes | memoryview) -> None:
+    """The same of a queue that nobody looks at before it is whole. :raises OSError: as there."""
+    mapped.write_aside(position, data)
+    if len(data) >= _WORTH_BEGINNING:
+        begin_writing(mapped.descriptor, position, position + len(data))
 
 
 def clear_units(mapped: MappedFile, position: int) -> None:
