@@ -28,6 +28,9 @@ _OPTIONS = {
 }
 _GROUP = re.compile(r"group (.+) at -?[0-9]+")
 _NUMBER = re.compile(r"([0-9]+) or more")
+_OWNER = re.compile(r"user ([0-9]+)")
+#: What only the broker.conf could tell to be right: without it there is no command.
+_NEEDS_CONF = ("unit-delivery-time-mismatch",)
 
 
 class Command(NamedTuple):
@@ -146,11 +149,12 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "unit-delivery-time-mismatch": _QUEUE_ANEW,
     "unit-misplaced": _QUEUE_ANEW,
     "unit-hole": _QUEUE_ANEW,
-    "unit-points-past-log-end": _QUEUE_ANEW,
+    # A plan takes units away only where the log has not lost what they lead to otherwise.
+    "unit-points-past-log-end": REPAIR_PLAN,
     "unit-points-into-damage": Command(
         ("pull", "--topic", "{topic}", "--queue-id", "{queue_id}"), ("queue_offset",)
     ),
-    "unit-points-to-no-record": _QUEUE_ANEW,
+    "unit-points-to-no-record": REPAIR_PLAN,
     "unit-of-other-queue": _QUEUE_ANEW,
     "queue-offset-repeated": _OF_QUEUE,
     "queue-offsets-skipped": _OF_QUEUE,
@@ -256,9 +260,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "queue-file-missing": _QUEUE_ANEW,
     "sizes-contradicted": None,
     "not-writable": Command(("chmod", "-R", "u+w", "{store}"), cures=True, is_of_system=True),
-    "mixed-owners": Command(
-        ("chown", "-R", "--reference={store}", "{store}"), cures=True, is_of_system=True
-    ),
+    "mixed-owners": Command(("chown", "-R", "{owner}", "{store}"), cures=True, is_of_system=True),
     "dledger-log": None,
     "file-limit-too-low": Command(("ulimit", "-Hn", "{number}"), is_of_system=True),
     "map-limit-too-low": Command(
@@ -308,7 +310,7 @@ def command_line(found: Finding, store: str, broker_conf: str | None) -> str | N
     command = command_of(found)
     if command is not None and dledger_logs(Path(store)):
         command = _for_a_member(command)
-    if command is None:
+    if command is None or (found.code in _NEEDS_CONF and broker_conf is None):
         return None
     values = _values(found, store)
     words = []
@@ -356,9 +358,11 @@ def _values(found: Finding, store: str) -> dict[str, object]:
         values |= {"topic": found.queue[0], "queue_id": found.queue[1]}
     group = _GROUP.fullmatch(found.found or "")
     number = _NUMBER.fullmatch(found.expected or "")
+    owner = _OWNER.fullmatch(found.expected or "")
     return values | {
         "group": group and group[1],
         "number": number and number[1],
+        "owner": owner and owner[1],
         "store": store,
         "file": found.path and os.path.join(store, found.path),
         **_beside(store),

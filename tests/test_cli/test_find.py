@@ -79,7 +79,7 @@ def test_what_was_not_looked_at_is_said(cli: Cli, store: Path) -> None:
     assert (row["queue_offset"], row["found_by"], done.code) == (3, "key", 0)
     assert summary["not_searched"] == ["log"] and "find order-7 --scan" in done.err
     done = cli("find", "body 42", *NDJSON, store=store)
-    assert done.code == 1 and "`rmqctl find 'body 42' --scan`" in done.err
+    assert done.code == 1 and f"`rmqctl find 'body 42' --scan --store {store} " in done.err
     done = cli("find", "body 42", "--scan", "--body-as", "utf8", *NDJSON, store=store)
     assert [row.get("body") for row in done.rows] == ["body 42", None] and done.err == ""
     assert done.rows[0]["found_by"] == "body"

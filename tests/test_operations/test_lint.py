@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.cli.advice import command_line
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.doctor.lint import Limits, Summary, lint
 from rmqctl.operations.verify import Finding
@@ -155,6 +156,24 @@ def test_other_owners(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         findings = list(lint(store, CONFIG, Summary(), ENOUGH))
     (one,) = findings
     assert (one.code, one.path) == ("mixed-owners", f"{QUEUE}/{FIRST}")
+
+
+def test_the_owner_is_whoever_has_most(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody has made the directory, or one in it, anew, and the files are the broker's."""
+    real, others = os.lstat, os.getuid() + 1
+
+    def lstat(path: str | Path) -> os.stat_result:
+        status = real(path)
+        owner = os.getuid() if str(path).endswith("/commitlog") else others
+        return os.stat_result((*status[:4], owner, *status[5:10]))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", lstat)
+        (one,) = lint(store, CONFIG, Summary(), ENOUGH)
+    assert one.code == "mixed-owners" and one.expected == f"user {others}"
+    assert one.found is not None and one.found.startswith("2 of user")
+    line = command_line(one, str(store), None)
+    assert line == f"chown -R {others} {store}"
 
 
 def test_a_lock_that_is_held(store: Path) -> None:

@@ -796,6 +796,8 @@ def test_a_backup_that_was_changed_is_told(broken: Path, tmp_path: Path) -> None
         ('"version": 1', '"version": 2'),
         ('"moves"', '"more"'),
         ('"backup": "rmqctl-backup-', '"backup": "../'),
+        ('"path": "', '"path": "\\ud800'),
+        ('"end_offset": ', '"end_offset": -'),
     ],
 )
 def test_a_journal_of_others_is_refused(broken: Path, tmp_path: Path, old: str, new: str) -> None:

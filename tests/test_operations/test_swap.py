@@ -167,6 +167,17 @@ def test_nobody_purges_amid_a_rebuild(damaged: Path, monkeypatch: pytest.MonkeyP
     assert len(purge(damaged)) == 2 and kept_directories(damaged) == []
 
 
+def test_only_directories_are_purged(damaged: Path) -> None:
+    """A note, or a link, that somebody has left under such a name is no former file."""
+    (damaged / "rmqctl-old-note").touch()
+    (damaged / "rmqctl-old-link").symlink_to(damaged / "index")
+    rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))
+    (kept,) = kept_directories(damaged)
+    assert purge(damaged) == [kept] and not kept.exists()
+    assert (damaged / "rmqctl-old-note").exists() and (damaged / "rmqctl-old-link").is_symlink()
+    assert any((damaged / "index").iterdir())
+
+
 def test_what_cannot_be_purged_is_told(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))
 

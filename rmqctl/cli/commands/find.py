@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import click
@@ -21,8 +20,7 @@ from rmqctl.cli.types import Whole
 
 #: What was not looked at, and what to do about it.
 _NOT_SEARCHED = {
-    "log": "keys that are not in the index, other properties, and bodies: "
-    "`rmqctl find {text} --scan` looks there",
+    "log": "keys that are not in the index, other properties, and bodies: `{command}` looks there",
     "no-index": "keys: the store has no index files (`rmqctl rebuild index` makes them)",
     "topics-without-queues": "keys of topics without queues: config/topics.json is broken "
     "(`rmqctl config check`)",
@@ -67,6 +65,7 @@ def command(settings: Settings, **wanted: Any) -> int:
     id it is; with --scan it reads the log too: every property and body, compressed ones as well.
     Prints rows of type message with found_by, then a summary, and says what it did not look at.
     """
+    from rmqctl.cli.advice import line_for
     from rmqctl.operations.look.find import Wanted, find
 
     what = Wanted(**wanted)
@@ -74,8 +73,9 @@ def command(settings: Settings, **wanted: Any) -> int:
         log_bytes = store.max_offset - store.min_offset if what.scans else 0
         with settings.progress("find", log_bytes, writer) as advance:
             summary = writer.rows(find(store, what, advance))
+    scanning = line_for(["find", what.text, "--scan"], str(settings.root), settings.broker_conf)
     for name in summary["not_searched"]:
         if name in _NOT_SEARCHED:  # That --topic leaves other topics out needs no word.
-            told = _NOT_SEARCHED[name].format(text=shlex.quote(what.text))
+            told = _NOT_SEARCHED[name].format(command=scanning)
             settings.note(f"note: not looked at: {told}.")
     return int(settings.note_bodies(summary) or not summary["messages"])

@@ -11,6 +11,7 @@ import resource
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -121,8 +122,9 @@ class _Lint:
         self, root: Path, config: MessageStoreConfig, summary: Summary, limits: Limits
     ) -> None:
         self.root, self.config, self.summary, self.limits = root, config, summary, limits
-        self._owner = root.stat().st_uid
-        self._foreign: dict[int, str] = {}
+        #: The first file of each owner.
+        self._owned: dict[int, str] = {}
+        self._note_owner(str(root), root.stat())
         self._locked: list[str] = []
 
     def run(self) -> Iterator[Finding]:
@@ -131,6 +133,8 @@ class _Lint:
         for name in names:
             if (self.root / name).is_symlink():
                 yield finding("symbolic-link", path=name)
+            with suppress(FileNotFoundError):
+                self._note_owner(str(self.root / name), os.lstat(self.root / name))
             yield from check_is_directory(self.root, name)
         yield from self._log()
         yield from self._queues()
@@ -262,21 +266,25 @@ class _Lint:
             except FileNotFoundError:
                 continue  # A broker's retention has removed it meanwhile.
             found.append(_File(name, path, status))
-            if status.st_uid != self._owner:
-                self._foreign.setdefault(status.st_uid, path)
-                self.summary.owners[status.st_uid] += 1
+            self._note_owner(path, status)
             if not status.st_mode & stat.S_IWUSR:
                 self._locked.append(path)
             if stat.S_ISREG(status.st_mode):
                 self.summary.size += status.st_size
         return found
 
+    def _note_owner(self, path: str, status: os.stat_result) -> None:
+        self._owned.setdefault(status.st_uid, path)
+        self.summary.owners[status.st_uid] += 1
+
     # --- rights and limits ---------------------------------------------------------------
 
     def _rights(self) -> Iterator[Finding]:
-        for uid, path in self._foreign.items():
-            what = f"{self.summary.owners[uid]} of user {uid}, this one the first"
-            where = {"path": shown(self.root, Path(path)), "expected": f"user {self._owner}"}
+        # Whoever has made most of them is the broker's user, whatever became of the directory.
+        (owner, _), *others = self.summary.owners.most_common()
+        for uid, count in others:
+            what = f"{count} of user {uid}, this one the first"
+            where = {"path": shown(self.root, Path(self._owned[uid])), "expected": f"user {owner}"}
             yield finding("mixed-owners", **where, found=what)
         if self._locked:
             first = shown(self.root, Path(self._locked[0]))

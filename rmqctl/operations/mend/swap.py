@@ -47,7 +47,8 @@ def kept_name() -> str:
 
 def kept_directories(root: Path) -> list[Path]:
     """What former runs have kept."""
-    return [root / name for name in paths.scan_names(root) if name.startswith(_KEPT)]
+    places = (root / name for name in paths.scan_names(root) if name.startswith(_KEPT))
+    return [place for place in places if place.is_dir() and not place.is_symlink()]
 
 
 def purge(root: Path) -> list[Path]:
@@ -62,8 +63,7 @@ def purge(root: Path) -> list[Path]:
     lock = StoreLock(root) if kept and (root / STAGING).exists() else None
     try:
         for path in kept:
-            if not path.is_symlink():
-                shutil.rmtree(path)
+            shutil.rmtree(path)
     except OSError as error:
         raise paths.writing_error(error.filename or root, error) from error
     finally:

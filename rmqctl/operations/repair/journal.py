@@ -31,7 +31,7 @@ from rmqctl.operations.mend.swap import refuse_links
 from rmqctl.operations.repair.errors import RepairCutOff, RepairOvertaken
 from rmqctl.operations.repair.fingerprint import Fingerprint, fingerprint
 from rmqctl.operations.repair.model import Step
-from rmqctl.operations.repair.planfile import is_below
+from rmqctl.operations.repair.planfile import NoName, check_texts, is_below
 
 NEW, OLD, PLAN = "new", "old", "plan.json"
 BACKUP = "rmqctl-backup-"
@@ -89,6 +89,7 @@ def read_journal(directory: Path) -> Journal:
     """
     try:
         value = brokerjson.read(directory / JOURNAL)
+        check_texts(value)
         moves = tuple(
             Move(**one | {"steps": tuple(one["steps"]), "made": tuple(one["made"])})
             for one in value["moves"]
@@ -98,7 +99,7 @@ def read_journal(directory: Path) -> Journal:
         if is_ours and _has_fields(journal) and all(map(_is_of_repair, moves)):
             return journal
         reason = "its journal names what rmqctl never touches, or is of another version"
-    except (ConfigFileUnreadable, KeyError, TypeError, ValueError) as error:
+    except (ConfigFileUnreadable, NoName, KeyError, TypeError, ValueError) as error:
         reason = f"its journal cannot be read ({error})"
     raise RepairOvertaken(verb="ended or undone", reason=reason, kept=str(directory))
 
@@ -106,18 +107,23 @@ def read_journal(directory: Path) -> Journal:
 def _has_fields(journal: Journal) -> bool:
     """Whether steps and log say what rows and comparisons need. :raises KeyError, TypeError: no."""
     texts = [journal.log["sha256"], journal.log["behind"]]
-    numbers = [journal.log["min_offset"], journal.log["end_offset"]]
+    # A log without files begins at -1.
+    numbers = [journal.log["min_offset"] + 1, journal.log["end_offset"]]
     for step in journal.steps:
         texts += [step["action"], step["changes"], step["sacrifices"], *step["mends"]]
         numbers.append(step["step"])
         texts.append(Step.of(step).path)
-    return all(type(one) is str for one in texts) and all(type(one) is int for one in numbers)
+    return all(type(one) is str for one in texts) and all(map(_is_whole, numbers))
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and 0 <= value <= LONG_MAX
 
 
 def _is_of_repair(move: Move) -> bool:
     """Whether a move is one that a repair makes: nothing new ever comes into the log."""
     numbers = (*move.steps, move.position, move.length)
-    if not all(type(one) is int and 0 <= one <= LONG_MAX for one in numbers) or not move.steps:
+    if not all(map(_is_whole, numbers)) or not move.steps:
         return False
     if not all(type(one) is str and is_below(one) for one in (move.path, *move.made)):
         return False

@@ -80,25 +80,30 @@ def read_plan(path: Path) -> Plan:
             raise PlanUnreadable(path=str(path), reason="there is no such file")
         raise PlanUnreadable(path=str(path), reason="it is empty")
     try:
-        _check_texts(value)
+        check_texts(value)
         return _plan(value)
-    except _Bad as bad:
+    except (_Bad, NoName) as bad:
         raise PlanUnreadable(path=str(path), reason=str(bad)) from None
+
+
+class NoName(Exception):
+    """A text is no name of a file."""
 
 
 class _Bad(Exception):
     """Why a value is no plan."""
 
 
-def _check_texts(value: Any) -> None:
-    """No text may hold what no name of a file can: NUL, and surrogates that stand for no byte."""
+def check_texts(value: Any) -> None:
+    """For what names files. :raises NoName: a text in it holds what no name of a file can: NUL, or
+    surrogates that stand for no byte."""
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise _Bad("it holds text that no name can be") from None
+        raise NoName("it holds text that no name can be") from None
     if "\\u0000" in text:
-        raise _Bad("it holds text that no name can be")
+        raise NoName("it holds text that no name can be")
 
 
 def _plan(value: Any) -> Plan:

@@ -28,7 +28,7 @@ LINT_CODES: dict[str, Code] = {
     "mixed-owners": Code(
         WARNING,
         "directory",
-        "files of another owner than the store's directory",
+        "files of another owner than most",
         "So it is when somebody ran a tool, or the broker, as another user. If the broker may not "
         "write them it does not start: `chown` them to the user that it runs as.",
     ),
