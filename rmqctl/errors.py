@@ -240,7 +240,10 @@ class FileLengthUnproven(RmqctlError):
         "the size of this broker's files: it may have been cut. Such a log is not written to."
     )
     step = "Give the broker's configuration (mappedFileSizeCommitLog)."
-    command_step = "Give its broker.conf with --broker-conf (mappedFileSizeCommitLog)."
+    command_step = (
+        "Give its broker.conf with --broker-conf, with its mappedFileSizeCommitLog in it (a broker "
+        "whose file does not say it has 1073741824)."
+    )
 
 
 class DamagedStore(RmqctlError):

@@ -339,7 +339,7 @@ def test_a_configuration_that_all_files_deny_is_refused(cli: Cli, store: Path) -
         assert done.code == 5 and "without one `rmqctl verify`" in done.err
 
 
-def test_a_rebuild_says_that_a_length_keeps_a_crashed_store_from_being_brought_in_order(
+def test_no_rebuild_replaces_queues_of_a_log_that_may_have_been_cut(
     cli: Cli, tmp_path: Path
 ) -> None:
     root = tmp_path / "one"
@@ -351,8 +351,10 @@ def test_a_rebuild_says_that_a_length_keeps_a_crashed_store_from_being_brought_i
     conf = tmp_path / "broker.conf"
     conf.write_text("mappedFileSizeConsumeQueue=2000\nmaxHashSlotNum=50\nmaxIndexNum=200\n")
     line = ("rebuild", "queues", "--in-place", "--yes", "--store", root, "--broker-conf", conf)
+    before = files_of(root, "consumequeue/orders/0")[0].read_bytes()
     done = cli(*line)
-    assert done.code == 0 and "has 2000 bytes, which nothing confirms" in done.err
+    assert done.code == 5 and "has 2000 bytes, which nothing confirms" in done.err
+    assert files_of(root, "consumequeue/orders/0")[0].read_bytes() == before
     assert (root / "abort").exists()
 
 

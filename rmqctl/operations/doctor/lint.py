@@ -196,6 +196,11 @@ class _Lint:
     def _log(self) -> Iterator[Finding]:
         size, contradiction = self._size(filesizes.commit_log_file_size)
         yield from self._contradicted(contradiction)
+        if (unproven := filesizes.unproven_log_file(self.root, self.config)) is not None:
+            path, length = unproven
+            yield finding(
+                "file-length-unproven", path=shown(self.root, path), found=f"{length} bytes"
+            )
         directories = log_directories(self.root, self.config).all
         files = [file for directory in directories for file in self._listed(str(directory))]
         self.summary.log_files = len(files)

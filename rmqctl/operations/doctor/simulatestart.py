@@ -15,9 +15,10 @@ from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.services import retention
+from rmqctl.engine.settings.filesizes import unproven_log_file
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import check_understood, queues_not_understood
-from rmqctl.errors import BrokerConfError, UnsupportedStore
+from rmqctl.errors import BrokerConfError, FileLengthUnproven, UnsupportedStore
 from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def simulate_start(
     :param at: the time of the start, in ms, by which the retention judges; None is now.
     :param percent: how full to take the disks; None: as they are.
     :param read: told of bytes of the log that were read.
-    :raises StoreNotFound, NotAStore, StartNotPlayed, CannotRead: it cannot be played.
+    :raises StoreNotFound, NotAStore, StartNotPlayed, FileLengthUnproven, CannotRead: it cannot be
+        played.
     """
     from rmqctl.engine.files.paths import check_store
 
@@ -118,7 +120,9 @@ def simulate_start(
 
 
 def _check_playable(root: Path, config: MessageStoreConfig) -> None:
-    """:raises StartNotPlayed: another start than the one that is known here."""
+    """:raises StartNotPlayed: another start than the one that is known here.
+    :raises FileLengthUnproven: with files of another length a broker does not start.
+    """
     reason = ""
     if dledger_logs(root) or config.enable_d_leger_commit_log:
         reason = "a DLedger group keeps its log"
@@ -131,6 +135,9 @@ def _check_playable(root: Path, config: MessageStoreConfig) -> None:
             reason = str(error.reason)
     if reason:
         raise StartNotPlayed(path=str(root), reason=reason)
+    if (doubtful := unproven_log_file(root, config)) is not None:
+        path, size = doubtful
+        raise FileLengthUnproven(path=str(path), found=size)
 
 
 # --- what is lost ----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.newdirectory import new_directory
 from rmqctl.engine.files.unfinished import check_not_amid_repair
+from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import CannotWrite, CommitLogMissing
@@ -104,6 +105,8 @@ def rebuild_in_place(
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     :raises CommitLogMissing: the log is not there; nothing was changed.
     :raises QueuesUnexplained: queues that are there would not be built; nothing was changed.
+    :raises FileLengthUnproven: the log may have been cut, and what it has lost would be taken from
+        the queues; nothing was changed.
     :raises SymbolicLinkRefused: what would be replaced, or the place to build in, is a link.
     :raises CannotWrite: what the system says. :raises SwapCutOff: it does so again when what was
         replaced was to go back.
@@ -129,6 +132,7 @@ def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> Rebu
             refuse_links(root, Path(name))
         # A broker that has stopped since may have written other queues.
         plan = as_it_is_now(plan)
+        commit_log_file_size(root, plan.config, writes=True)
         if not plan.log_bytes and any(paths.queue_directories(root / paths.CONSUME_QUEUE)):
             raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
         check_explained(plan)
