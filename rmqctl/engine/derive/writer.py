@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from formats.constants import MIN_RECORD_SIZE
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.index.indexwriter import IndexServiceWriter, KeyRun
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 #: A bulk of units: at least and at most so many, and by itself so many for each queue.
 _BULK_UNITS = (1 << 18, 1 << 20)
 _UNITS_OF_QUEUE = 128
+#: Units of zeros that a gap in a queue is filled with at most: 320 MiB of queue, more than the loss
+#: of some log files of small messages leaves open.
+_MOST_FILLED = 1 << 24
 #: The first bulk of who makes queues anew.
 _FIRST_UNITS = 1 << 15
 
@@ -273,6 +277,12 @@ def bulk_units(queues: int, *, is_first: bool = False) -> int:
     """
     least, most = _BULK_UNITS
     return min(max(queues * _UNITS_OF_QUEUE, _FIRST_UNITS if is_first else least), most)
+
+
+def units_lost_in(lost: int) -> int:
+    """How many units records of so many bytes of lost log may have had: so long a gap in a queue
+    behind it is filled."""
+    return min(lost // MIN_RECORD_SIZE, _MOST_FILLED)
 
 
 def ext_timestamps(batch: Batch, units: UnitBatch) -> NDArray[np.int64]:

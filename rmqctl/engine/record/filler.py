@@ -30,8 +30,7 @@ FILLER_TOPICS = (b"rmqctl-filler", b"~")
 LEAST_FILLER = MIN_RECORD_SIZE + len(FILLER_TOPICS[-1])
 #: A longer gap gets several fillers: what a broker takes for a message by default.
 MOST_FILLER = constants.DEFAULT_MAX_MESSAGE_SIZE
-#: The property that tells a placeholder from the message that was lost.
-PLACEHOLDER_PROPERTY = "RMQCTL"
+#: The properties of a placeholder, which tell it from the message that was lost.
 _PLACEHOLDER = b"RMQCTL\x01lost"
 _NO_HOST = bytes(constants.IPV4_SIZE)
 _ZEROS = bytes(1 << 16)

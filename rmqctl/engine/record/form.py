@@ -42,3 +42,8 @@ class RecordForm(NamedTuple):
 
 
 FORM_OF_4_9_3 = RecordForm()
+
+
+def room_of(file_size: int) -> int:
+    """The longest record, or batch, that a log file can hold: behind it a blank must have room."""
+    return file_size - constants.END_FILE_MIN_BLANK_LENGTH

@@ -27,6 +27,7 @@ from formats.text import join_properties, split_properties
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.record.form import room_of
 from rmqctl.engine.record.record import BLANK, TAILS, Record, read_entry
 from rmqctl.engine.scan.columns import Bytes, Ints, take
 
@@ -132,7 +133,7 @@ def cut_into_files(runs: Iterable[Ints], file_size: int) -> Iterator[LogFile]:
 
     :raises ValueError: a record is larger than a file.
     """
-    room = file_size - constants.END_FILE_MIN_BLANK_LENGTH
+    room = room_of(file_size)
     file_from_offset, position = 0, 0
     pieces: list[Piece] = []
     for number, sizes in enumerate(runs):

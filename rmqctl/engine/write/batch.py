@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.engine.index.indexwriter import KeyRun
 from rmqctl.engine.log.commitlog import RECORD_HEAD
+from rmqctl.engine.record.form import room_of
 from rmqctl.engine.record.message import (
     AppendMessageResult,
     PutMessageResult,
@@ -23,7 +24,6 @@ from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
 from rmqctl.engine.write.appended import OfQueue, Run
 from rmqctl.engine.write.bulk import Message, reserve_room
 from rmqctl.engine.write.compiled import Stop, kernel_appender
-from rmqctl.engine.write.put import room_of
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -20,6 +20,7 @@ from formats.text import decode_properties, hash_map_order
 from rmqctl.engine.derive.catchup import BULK_BYTES
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import RECORD_HEAD
+from rmqctl.engine.record.form import room_of
 from rmqctl.engine.record.message import (
     EncodedMessage,
     Host,
@@ -301,7 +302,7 @@ class BulkAppender:
         if mapped is None:
             return None, b"", 0, 0
         base = mapped.file_from_offset
-        end = base + mapped.size - constants.END_FILE_MIN_BLANK_LENGTH
+        end = base + room_of(mapped.size)
         return mapped, log.buffer_of(mapped), base, end
 
 

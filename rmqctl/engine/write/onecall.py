@@ -14,7 +14,6 @@ from time import perf_counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats import constants
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
@@ -26,7 +25,7 @@ from rmqctl.engine.write.stats import PUT_TIME_CLASSES
 
 if TYPE_CHECKING:
     from rmqctl.engine.index.indexfile import IndexFile
-    from rmqctl.engine.record.form import RecordForm
+    from rmqctl.engine.record.form import RecordForm, room_of
     from rmqctl.engine.write.context import WriteContext
     from rmqctl.engine.write.put import MessagePutter
     from rmqctl.engine.write.storewriter import StoreWriter
@@ -187,7 +186,7 @@ class OneCallPutter:
         if mapped is None:
             return False
         base = mapped.file_from_offset
-        end = base + mapped.size - constants.END_FILE_MIN_BLANK_LENGTH
+        end = base + room_of(mapped.size)
         goes_on = self._reserved[0] >= 0
         reserved = base, min(reserve_room(mapped, start, 0, goes_on=goes_on), end) - base
         if reserved == self._reserved or reserved[1] < start - base:

@@ -15,7 +15,7 @@ from rmqctl.engine.derive.catchup import CatchUp
 from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher, has_bad_delay
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile, reserved_chunk
-from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm
+from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm, room_of
 from rmqctl.engine.record.message import (
     AppendMessageResult,
     EncodedMessage,
@@ -56,11 +56,6 @@ def _multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
     from rmqctl.engine.dispatch.multi import multi_queue_names
 
     return multi_queue_names(message)
-
-
-def room_of(file_size: int) -> int:
-    """The longest record, or batch, that a log file can hold."""
-    return file_size - constants.END_FILE_MIN_BLANK_LENGTH
 
 
 def check_message(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from formats import constants
 from rmqctl.engine.derive.writer import PlainRecord
+from rmqctl.engine.record.form import room_of
 from rmqctl.engine.record.message import (
     AppendMessageResult,
     MessageExtBrokerInner,
@@ -86,7 +86,7 @@ class QuickPutter:
         if queue_offset >= self._limits.get(key, 0) and not self._reserve(key, queue_offset):
             return None
         base = mapped.file_from_offset
-        end = base + mapped.size - constants.END_FILE_MIN_BLANK_LENGTH
+        end = base + room_of(mapped.size)
         begin = perf_counter()
         while True:
             # At most what is reserved, and that of this file.

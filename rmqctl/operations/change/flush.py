@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from rmqctl.engine.state.checkpoint import Checkpoint
     from rmqctl.rows.reports import CheckpointRow, FlushRow
 
-#: What ``--structure`` names.
-CHOICES = (*STRUCTURES, "all")
-
 
 def checkpoint_row(checkpoint: Checkpoint) -> CheckpointRow:
     return {

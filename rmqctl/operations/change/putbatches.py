@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from formats import constants
 from rmqctl.engine.record.fields import NotAMessage
-from rmqctl.engine.record.form import RecordForm
+from rmqctl.engine.record.form import RecordForm, room_of
 from rmqctl.engine.record.message import MessageExtBrokerInner, encoded_size, longest_record
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.errors import TopicNotAllowed
@@ -36,7 +36,7 @@ def put_batches(
     :raises BadInputLine: as there.
     """
     messages = messages_of(lines, run, maker or MessageMaker())
-    room = store.commit_log.file_size - constants.END_FILE_MIN_BLANK_LENGTH
+    room = room_of(store.commit_log.file_size)
     form = store.writer.form
     longest = min(longest_record(store.config.max_message_size, form), room)
     try:

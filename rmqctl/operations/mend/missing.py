@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from formats.constants import MIN_RECORD_SIZE
-from rmqctl.engine.derive.writer import DerivedWriter, group_by_queue
+from rmqctl.engine.derive.writer import DerivedWriter, group_by_queue, units_lost_in
 from rmqctl.engine.dispatch.batches import filled_bytes
 from rmqctl.engine.files import paths
 from rmqctl.engine.messagestore import MessageStore
@@ -21,7 +20,6 @@ from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.record.record import Damage
 from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.operations.mend.rebuild import MOST_FILLED
 from rmqctl.operations.mend.recovery import checked_plan
 from rmqctl.operations.progress import Progress
 
@@ -123,7 +121,7 @@ def _run(
         for entry in entries:
             if isinstance(entry, Batch):
                 lost += filled_bytes(entry)
-                max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
+                max_gap = units_lost_in(lost)
                 _count(store, entry, known, what, summary)
                 if derived is not None:
                     derived.dispatch_batch(entry, restoring=restoring, max_gap=max_gap)
@@ -132,7 +130,7 @@ def _run(
             elif isinstance(entry, Damage):
                 summary.damage.append(entry)
                 lost += entry.length
-                max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
+                max_gap = units_lost_in(lost)
     return summary
 
 

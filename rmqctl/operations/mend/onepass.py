@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from formats.constants import MIN_RECORD_SIZE
-from rmqctl.engine.derive.writer import DerivedWriter, bulk_units
+from rmqctl.engine.derive.writer import DerivedWriter, bulk_units, units_lost_in
 from rmqctl.engine.dispatch.batches import filled_bytes
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
     from rmqctl.engine.scan.plain import Plain
     from rmqctl.engine.scan.scanner import ScanEntry, Scanner
 
-#: Units of zeros that a gap in a queue is filled with at most: 320 MiB of queue, more than the loss
-#: of some log files of small messages leaves open.
-MOST_FILLED = 1 << 24
 #: As many as a broker makes of a topic (``BrokerConfig#defaultTopicQueueNums``).
 _QUEUES_OF_TOPIC = 8
 
@@ -76,7 +72,6 @@ class _Builder:
     def __init__(self, plan: RebuildPlan, output: Path, jobs: int) -> None:
         self._plan = plan
         self._jobs = jobs
-        self._output = output
         self._summary = RebuildSummary()
         self._log = open_commit_log(plan.root, plan.config, plan.commit_log_file_size)
         self._dispatcher = Dispatcher(plan.config, batch_topics(plan.root))
@@ -172,7 +167,7 @@ class _Builder:
 
     def _gap_of(self, lost: int) -> int:
         """How many units so many bytes may have been."""
-        return max(min(lost // MIN_RECORD_SIZE, MOST_FILLED), self._plan.spare_gap)
+        return max(units_lost_in(lost), self._plan.spare_gap)
 
     def _batch(self, batch: Batch, scanner: Scanner) -> None:
         from rmqctl.engine.dispatch.batches import key_batch, unit_batch

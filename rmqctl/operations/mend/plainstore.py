@@ -24,6 +24,7 @@ from formats.constants import (
     END_FILE_MIN_BLANK_LENGTH,
     RMQ_SYS_TRANS_HALF_TOPIC,
 )
+from rmqctl.engine.derive.writer import units_lost_in
 from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.files.newdirectory import free_place, new_directory
@@ -39,7 +40,7 @@ from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.endedqueues import ended_queues, write_last_units
-from rmqctl.operations.mend.rebuild import MOST_FILLED, plan_rebuild, rebuild_in_place
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.mend.salvage import config_of_output
 from rmqctl.operations.mend.salvagefiles import copy_config, name_batch_topics
 from rmqctl.operations.mend.timer import carry_timer
@@ -89,14 +90,14 @@ def write_plain_store(
     with new_directory(output) as building:
         log = open_commit_log(root, config, file_size)
         try:
-            done = _write_log(log, building / paths.COMMIT_LOG, progress or (lambda done: None))
+            made = building / paths.COMMIT_LOG
+            done, lost = _write_log(log, made, progress or (lambda done: None))
         finally:
             log.close()
         copy_config(root, building)
         name_batch_topics(root, building)
-        rebuild = plan_rebuild(building, plain, "all")
-        if done.damages:
-            rebuild = replace(rebuild, spare_gap=MOST_FILLED)
+        # Nobody sees in the new log where something is lost.
+        rebuild = replace(plan_rebuild(building, plain, "all"), spare_gap=units_lost_in(lost))
         for kept in rebuild_in_place(rebuild).kept:
             shutil.rmtree(kept)
         _keep_numbers(root, config, building, plain)
@@ -116,9 +117,10 @@ def _keep_numbers(
         write_last_units(building, ends, plain.mapped_file_size_consume_queue)
 
 
-def _write_log(log: CommitLog, directory: Path, progress: Progress) -> Exported:
+def _write_log(log: CommitLog, directory: Path, progress: Progress) -> tuple[Exported, int]:
+    """What was written, and how many bytes of the log could not be read."""
     directory.mkdir()
-    messages = damages = mismatches = 0
+    messages = damages = mismatches = lost = 0
     #: New addresses of half messages by their old ones.
     halves: dict[int, int] = {}
     scanner = Scanner(log, check=True, properties=False)
@@ -126,6 +128,7 @@ def _write_log(log: CommitLog, directory: Path, progress: Progress) -> Exported:
         for entry in scanner.scan():
             if isinstance(entry, Damage):
                 damages += 1
+                lost += entry.length
             if not isinstance(entry, Batch):
                 continue
             for row, data in _records(entry):
@@ -133,7 +136,7 @@ def _write_log(log: CommitLog, directory: Path, progress: Progress) -> Exported:
             messages += len(entry)
             mismatches += len(entry) - int(entry.crc_matches.sum())
             progress(entry.end_offset - log.min_offset)
-    return Exported(messages, damages, mismatches)
+    return Exported(messages, damages, mismatches), lost
 
 
 def _records(batch: Batch) -> Iterator[tuple[int, bytearray]]:

@@ -18,7 +18,7 @@ from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import CannotWrite, CommitLogMissing
-from rmqctl.operations.mend.onepass import MOST_FILLED, Build, RebuildSummary, one_pass
+from rmqctl.operations.mend.onepass import Build, RebuildSummary, one_pass
 from rmqctl.operations.mend.rebuildplan import (
     RebuildPlan,
     as_it_is_now,
@@ -40,7 +40,6 @@ from rmqctl.operations.mend.swap import (
 from rmqctl.operations.progress import Progress
 
 __all__ = [
-    "MOST_FILLED",
     "Build",
     "RebuildPlan",
     "RebuildSummary",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from formats.constants import MIN_RECORD_SIZE
+from rmqctl.engine.derive.writer import units_lost_in
 from rmqctl.engine.files import paths
 from rmqctl.engine.queue.extension import ConsumeQueueExtWriter
 from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
@@ -25,8 +25,6 @@ from rmqctl.spark.session.jobs import parallelism, run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Units of 320 MiB of queue, as in a rebuild without Spark.
-_MOST_FILLED = 1 << 24
 _WRITTEN = pa.schema([("path", pa.string())])
 
 
@@ -125,7 +123,7 @@ def _write_queue(
                 units["size"].astype("i8"),
                 units["tags_code"].astype("i8"),
                 units["queue_offset"].astype("i8"),
-                max_gap=min(lost // MIN_RECORD_SIZE, _MOST_FILLED),
+                max_gap=units_lost_in(lost),
                 store_timestamp=units["ext_timestamp"].astype("i8") if job.writes_ext else None,
             )
         queue.flush()

@@ -19,6 +19,7 @@ from rmqctl.engine.dispatch.multi import add_queue_offsets, multi_queue_names
 from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher
 from rmqctl.engine.files.paths import check_topic_directory
 from rmqctl.engine.record.bodies import body_problem
+from rmqctl.engine.record.form import room_of
 from rmqctl.engine.record.message import (
     NOT_IN_PROPERTIES,
     EncodedMessage,
@@ -31,7 +32,7 @@ from rmqctl.engine.scan.columns import Ints
 from rmqctl.engine.scan.sorting import stable_order
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.write.assemble import ROW, Rows
-from rmqctl.engine.write.put import check_message, room_of
+from rmqctl.engine.write.put import check_message
 from rmqctl.errors import TopicNotAllowed
 from rmqctl.spark.sink.messagecolumns import (
     BYTES,
