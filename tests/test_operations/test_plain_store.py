@@ -1,4 +1,4 @@
-"""A store of the messages of another one: its queues are filled where damage can have made a gap."""
+"""A store of another one's messages: queues are filled where damage can have made a gap."""
 
 from __future__ import annotations
 
