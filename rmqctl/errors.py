@@ -241,8 +241,7 @@ class FileLengthUnproven(RmqctlError):
     )
     step = "Give the broker's configuration (mappedFileSizeCommitLog)."
     command_step = (
-        "Give its broker.conf with --broker-conf, with its mappedFileSizeCommitLog in it (a broker "
-        "whose file does not say it has 1073741824)."
+        "Give a --broker-conf with mappedFileSizeCommitLog in it (by default 1073741824)."
     )
 
 
