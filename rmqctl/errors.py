@@ -240,9 +240,7 @@ class FileLengthUnproven(RmqctlError):
         "the size of this broker's files: it may have been cut. Such a log is not written to."
     )
     step = "Give the broker's configuration (mappedFileSizeCommitLog)."
-    command_step = (
-        "Give a --broker-conf with mappedFileSizeCommitLog in it (by default 1073741824)."
-    )
+    command_step = "Give a --broker-conf with mappedFileSizeCommitLog in it (1 GiB by default)."
 
 
 class DamagedStore(RmqctlError):
