@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
+from rmqctl.engine.record.form import room_of
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.settings.clock import system_clock
@@ -25,7 +26,7 @@ from rmqctl.engine.write.stats import PUT_TIME_CLASSES
 
 if TYPE_CHECKING:
     from rmqctl.engine.index.indexfile import IndexFile
-    from rmqctl.engine.record.form import RecordForm, room_of
+    from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.write.context import WriteContext
     from rmqctl.engine.write.put import MessagePutter
     from rmqctl.engine.write.storewriter import StoreWriter
