@@ -255,6 +255,22 @@ def test_of_a_newest_file_only_the_slots_are_on_disk(tmp_path: Path) -> None:
     assert_clean(root, CONFIG)
 
 
+def test_a_file_whose_header_is_lost_stays_where_the_checkpoint_may_vouch_for_it(
+    tmp_path: Path,
+) -> None:
+    """Its keys would not be indexed again, and by its slots they are found."""
+    root = tmp_path / "store"
+    _, second, third, *_ = killed_store(root)
+    with MessageStore(root, CONFIG) as store:
+        safe = store.index.open(third).header.end_timestamp
+    with second.open("r+b") as file:
+        file.write(bytes(40))
+    write_checkpoint(root, root / "checkpoint", Checkpoint(safe, safe, safe))
+    before = second.read_bytes()
+    put_again(root)
+    assert second.read_bytes() == before
+
+
 def test_a_file_whose_header_is_lost_goes_with_what_was_behind_it(tmp_path: Path) -> None:
     root = tmp_path / "store"
     *_, before, newest = killed_store(root)

@@ -177,7 +177,7 @@ def test_a_log_that_lost_its_end_has_units_of_it_before_a_damaged_last_one_cut(
 SMALL = small_config(queue=3 * UNIT_SIZE)
 
 
-@pytest.mark.parametrize("rest", ["zzoo", "zzoz", "zzzo", "zzzz", "mzzz", "zmzz"])
+@pytest.mark.parametrize("rest", ["zzoo", "zzoz", "zzzo", "zzzz", "mzzz", "zmzz", "zzmm", "mmzz"])
 @pytest.mark.parametrize("first", ["o", "z"])
 def test_behind_a_missing_file_all_is_dispatched_again(
     tmp_path: Path, first: str, rest: str

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
     from rmqctl.engine.record.record import Record
 
-
 #: Items that are compared with their records at the most: more than one is torn where a record in
 #: the log is damaged, too.
 _MOST_TORN = 1000
@@ -98,11 +97,12 @@ def plan_unclean(
                 continue
             kept, is_sound = items_before(file, log_end), True
             is_newer = file.header.end_timestamp > safe_timestamp
-            if not file.item_count and path != index.paths[-1]:
+            is_last = path == index.paths[-1]
+            if not (file.item_count or is_last or _may_be_safe(file, log, safe_timestamp)):
                 # Its header is lost: nobody would put more into it, or take it away.
                 cuts.append(IndexCut(path, 0, 0))
                 continue
-            if is_newer or path == index.paths[-1]:
+            if is_newer or is_last:
                 kept, is_sound = _look_through(file, log_end, file.item_count)
                 kept = _without_torn_items(file, log, kept)
                 first = file.item(1).physical_offset if kept else -1
@@ -123,6 +123,16 @@ def plan_unclean(
         finally:
             file.close()
     return IndexPlan(tuple(cuts), end)
+
+
+def _may_be_safe(file: IndexFile, log: CommitLog, safe_timestamp: int) -> bool:
+    """Whether the checkpoint may vouch for a file that counts no items: its keys might not be
+    indexed again."""
+    last = file.uncounted_items()
+    if not last:
+        return False
+    record = log.find_record(file.item(last).physical_offset)
+    return record is None or record.store_timestamp <= safe_timestamp
 
 
 def _passes_over_keys(log: CommitLog, before: int, start: int, first: int) -> bool:

@@ -43,36 +43,42 @@ class WrittenUnits(NamedTuple):
 def written_units(queue: ConsumeQueue) -> WrittenUnits:
     """Reads the last three files of a queue from front to back (``ConsumeQueue#recover``).
 
-    Where these have no unit before the place without one, the queue ends where the files in front
-    of them do, or a file is missing: the engine would go on behind that.
+    The engine goes on with the first of these files in which nothing stands. Where one in front of
+    it is missing, or has no unit at its end, the queue ends behind the last unit that there is.
     """
     entries = queue.files.entries
     end, goes_on = None, False
-    number = looked_at = max(len(entries) - RECOVERED_FILES, 0)
-    while number < len(entries) and not goes_on:
-        mapped = queue.files.file(number)
-        first = mapped.file_from_offset // UNIT_SIZE
-        written = _written_before(mapped, queue.units_from(first, mapped))
+    for number in range(max(len(entries) - RECOVERED_FILES, 0), len(entries)):
+        first, count, mapped = _units_of(queue, number)
+        written = _written_before(mapped, count)
         if end is not None:
-            goes_on = written.end > 0 or written.goes_on
-        elif number and not written.end and _is_behind_gap(queue, number):
-            end, goes_on = _end_of(queue, number - 1), written.goes_on
-        elif written.end < queue.units_from(first, mapped):
+            goes_on |= written.end > 0 or written.goes_on
+        elif written.end < count:
             end, goes_on = first + written.end, written.goes_on
-        number += 1
     if end is None:
-        end = queue.files.end_offset // UNIT_SIZE
-    for number in range(looked_at - 1, -1, -1):
-        if end != entries[number + 1].file_from_offset // UNIT_SIZE:
-            break
-        mapped = queue.files.file(number)
-        first = mapped.file_from_offset // UNIT_SIZE
-        count = queue.units_from(first, mapped)
-        is_whole = count > 0 and _is_written(_units(mapped, count - 1, count)).all()
-        if is_whole and not _is_behind_gap(queue, number + 1):
-            break
-        end = first + _written_before(mapped, count).end
-    return WrittenUnits(end, goes_on)
+        return WrittenUnits(queue.files.end_offset // UNIT_SIZE, False)
+    return WrittenUnits(_in_front_of(queue, end), goes_on)
+
+
+def _in_front_of(queue: ConsumeQueue, end: int) -> int:
+    """``end``, or where the files in front of it end, when a file begins there that has no unit."""
+    entries = queue.files.entries
+    for number in range(len(entries) - 1, 0, -1):
+        if end != entries[number].file_from_offset // UNIT_SIZE:
+            continue
+        first, count, mapped = _units_of(queue, number - 1)
+        places = _is_written(_units(mapped, 0, count))
+        if first + count == end and count and places[-1]:
+            return end
+        end = first + (int(places.nonzero()[0][-1]) + 1 if places.any() else 0)
+    return end
+
+
+def _units_of(queue: ConsumeQueue, number: int) -> tuple[int, int, MappedFile]:
+    """Of the ``number``-th file the first queue offset, how many units it holds, and the file."""
+    mapped = queue.files.file(number)
+    first = mapped.file_from_offset // UNIT_SIZE
+    return first, queue.units_from(first, mapped), mapped
 
 
 def _written_before(mapped: MappedFile, count: int) -> WrittenUnits:
@@ -92,17 +98,6 @@ def _written_before(mapped: MappedFile, count: int) -> WrittenUnits:
                 return WrittenUnits(end, True)
         done = high
     return WrittenUnits(done if end is None else end, False)
-
-
-def _is_behind_gap(queue: ConsumeQueue, number: int) -> bool:
-    """Whether a file in front of the ``number``-th one is missing."""
-    before, entry = queue.files.entries[number - 1 : number + 1]
-    return before.file_from_offset + before.size < entry.file_from_offset
-
-
-def _end_of(queue: ConsumeQueue, number: int) -> int:
-    entry = queue.files.entries[number]
-    return (entry.file_from_offset + entry.size) // UNIT_SIZE
 
 
 def first_beyond(queue: ConsumeQueue, log_end: int, end: int) -> int:

@@ -9,8 +9,6 @@ from enum import Enum
 OK, BODY_CRC_MISMATCH = "ok", "body-crc-mismatch"
 #: Of a message whose body nobody has looked at.
 UNCHECKED = "unchecked"
-
-
 #: How the reason of a refused put ends whose message, or messages, the log has all the same.
 NOT_AGAIN = "do not put it again", "do not put them again"
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from formats.constants import LONG_MAX, PRE_BLANK_UNIT
 from rmqctl.engine.files import durable, paths
@@ -16,10 +16,7 @@ from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
 from rmqctl.engine.queue.consumequeue import UNIT, is_ext_addr
 from rmqctl.engine.queue.ends import queue_end
-from rmqctl.operations.mend.rebuildplan import log_range_now
-
-if TYPE_CHECKING:
-    from rmqctl.operations.mend.rebuildplan import RebuildPlan
+from rmqctl.operations.mend.rebuildplan import RebuildPlan, log_range_now
 
 #: The size in a unit whose record is gone, and whose own size nobody knows: any positive one.
 _UNKNOWN_SIZE = 1

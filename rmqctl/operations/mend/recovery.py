@@ -13,12 +13,7 @@ from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.start.model import StartPlan
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.engine.write import recovery
-from rmqctl.errors import (
-    DamagedStore,
-    FileLengthContradiction,
-    FileLengthUnproven,
-    StoreInUse,
-)
+from rmqctl.errors import DamagedStore, FileLengthContradiction, FileLengthUnproven, StoreInUse
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig

@@ -15,11 +15,7 @@ from formats.constants import RETRY_GROUP_TOPIC_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from formats.remotingcodes import RequestCode, ResponseCode
 from formats.text import decode_properties, encode_properties, encode_utf8
 from rmqctl.engine.dispatch.rules import NO_UNIT
-from rmqctl.engine.record.message import (
-    MessageExtBrokerInner,
-    PutMessageResult,
-    longest_record,
-)
+from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult, longest_record
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.serve.processors.put import Put

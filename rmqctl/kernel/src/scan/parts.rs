@@ -111,7 +111,9 @@ pub fn spread<W: Send, T: Send>(
                 thread::Builder::new().name("scan".to_owned()).spawn_scoped(scope, read).ok()
             })
             .collect();
-        asker.make_way();
+        if !others.is_empty() {
+            asker.make_way();
+        }
         let mut done = read_all(0, &mut first[0]);
         for other in others {
             done.extend(other.join().unwrap_or_else(|cause| resume_unwind(cause)));
