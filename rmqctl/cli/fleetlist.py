@@ -68,7 +68,7 @@ def _lines_of(name: str) -> list[Listed]:
         if len(data) > MOST_BYTES:
             reason = f"the file has more than {MOST_BYTES} bytes"
             raise StoresFileError(path=name, line=data.count(b"\n") + 1, reason=reason)
-        text = data.decode()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise StoresFileError(path=name, line=line, reason="it is no UTF-8") from error

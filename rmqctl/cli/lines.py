@@ -12,6 +12,7 @@ import os
 import select
 import stat
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from types import FrameType
 from typing import BinaryIO
@@ -118,7 +119,9 @@ class LineSource:
                 yield from block.removesuffix(b"\n").split(b"\n")
 
     def blocks(self) -> Iterator[bytes | None]:
-        """The lines in blocks of whole ones with their ends; raises as :meth:`__iter__`."""
+        """The lines in blocks of whole ones with their ends; raises as :meth:`__iter__`. The
+        first line is without a byte order mark."""
+        mark = BOM_UTF8
         # The pieces of a line are joined once, when its end has come.
         pieces: list[bytes] = []
         length = 0
@@ -126,8 +129,8 @@ class LineSource:
             end = block.rfind(b"\n") + 1
             if end:
                 pieces.append(block[:end])
-                yield b"".join(pieces)
-                pieces, length = [], 0
+                yield b"".join(pieces).removeprefix(mark)
+                mark, pieces, length = b"", [], 0
             pieces.append(block[end:])
             length += len(block) - end
             if length > _LONGEST_LINE:
@@ -135,4 +138,4 @@ class LineSource:
             if self._waits():
                 yield None
         if length and not self.interrupted:
-            yield b"".join(pieces)
+            yield b"".join(pieces).removeprefix(mark)

@@ -82,7 +82,7 @@ def named_stores() -> dict[str, NamedStore]:
     if len(data) > _MOST_BYTES:
         raise UserConfigError(path=str(path), reason=f"it has more than {_MOST_BYTES} bytes")
     try:
-        table = tomllib.loads(data.decode())
+        table = tomllib.loads(data.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserConfigError(path=str(path), reason=f"it is no TOML: {error}") from error
     strange = sorted(set(table) - {"stores"})

@@ -99,6 +99,15 @@ def test_a_byte_order_mark_is_taken(cli: Cli, store: Path, tmp_path: Path) -> No
     assert cli("put", "--from", source, store=store).code == 0
     source.write_bytes(b'{"topic": "a", "body": "x"}\n' + source.read_bytes())
     assert "line 2: not JSON" in cli("put", "--from", source, store=store).err
+    source.write_bytes(b'\xef\xbb\xbf{"topic": "a", "body": "x", "keys": "k"}')
+    assert cli("put", "--from", source, store=store).code == 0
+    keys = tmp_path / "keys"
+    keys.write_bytes(b"\xef\xbb\xbfk\r\n")
+    assert cli("index", "query", "--topic", "a", "--keys-from", keys, store=store).code == 0
+    stores = tmp_path / "stores"
+    stores.write_bytes(f"\ufeff{store}\n".encode())
+    row = cli("fleet", "du", "--disk", "--stores", stores, *NDJSON).rows[0]
+    assert row["path"] == str(store)
 
 
 def test_null_is_absent(cli: Cli, store: Path, tmp_path: Path) -> None:

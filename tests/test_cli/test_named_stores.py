@@ -38,7 +38,7 @@ def test_a_name_means_store_and_broker_conf(
     cli: Cli, store: Path, conf: Path, names: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names.write_text(
-        f'[stores.both]\nstore = "{store}"\nbroker_conf = "{conf}"\n'
+        f'\ufeff[stores.both]\nstore = "{store}"\nbroker_conf = "{conf}"\n'
         f'[stores.conf]\nbroker_conf = "{conf}"\n[stores."只读"]\nstore = "{store}"\n'
     )
     for name in ("@both", "@conf"):

@@ -478,6 +478,7 @@ def test_a_damaged_database_is_an_error_with_a_next_step(cli: Cli, root: Path, c
         done = call(cli, root, line)
         assert done.code == 5 and "RocksDB cannot be read" in done.err, line
         assert "--to-file-queues" in done.err and "\x1b" not in done.err
+        assert "rmqctl-rocksdb-" not in done.err, "no place of a link"
     # What needs no queue is as it was.
     assert call(cli, root, "walk commitlog").rows[-1]["messages"] == 17
     assert call(cli, root, "message 16384").code == 0

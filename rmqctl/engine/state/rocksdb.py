@@ -104,7 +104,7 @@ class Database:
                     self._families.clear()
         except Exception as error:
             self.close()
-            raise RocksDBUnreadable(path=str(self._path), reason=_one_line(error)) from error
+            raise self._unreadable(error) from error
         return self
 
     def _link(self) -> list[str]:
@@ -171,7 +171,7 @@ class Database:
                     return key, value
             iterator.status()
         except Exception as error:
-            raise RocksDBUnreadable(path=str(self._path), reason=_one_line(error)) from error
+            raise self._unreadable(error) from error
         return None
 
     def last(self, family: str, key: bytes) -> bytes | None:
@@ -187,19 +187,20 @@ class Database:
                 return found if isinstance(found, bytes) else None
             iterator.status()
         except Exception as error:
-            raise RocksDBUnreadable(path=str(self._path), reason=_one_line(error)) from error
+            raise self._unreadable(error) from error
         return None
 
     def get(self, family: str, key: bytes) -> bytes | None:
         try:
             value = self._families[family].get(key) if family in self._families else None
         except Exception as error:
-            raise RocksDBUnreadable(path=str(self._path), reason=_one_line(error)) from error
+            raise self._unreadable(error) from error
         return value if isinstance(value, bytes) else None
 
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    def _unreadable(self, error: Exception) -> RocksDBUnreadable:
+        """What the library says in one line, of the files that are there and not of their links."""
+        told = " ".join(str(error).split()).replace(str(self._links), str(self._path))
+        return RocksDBUnreadable(path=str(self._path), reason=told[:300] or type(error).__name__)
 
 
 # --- topics, groups, offsets ---------------------------------------------------------------------

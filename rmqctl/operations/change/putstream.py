@@ -8,7 +8,6 @@ yielded.
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -207,8 +206,6 @@ def messages_of(
                 yield None
                 continue
             run.line += 1
-            if run.line == 1:
-                line = line.removeprefix(BOM_UTF8)
             if not line or line.isspace():
                 continue
             try:
