@@ -59,6 +59,10 @@ CASES: dict[str, tuple[Damage, str, str | None]] = {
         lambda root: (root / LOG / "notes.txt").touch(),
         *("foreign-file", f"{LOG}/notes.txt"),
     ),
+    "a file between those of the log": (
+        lambda root: (root / LOG / f"{123:020d}").write_bytes(b"a stranger"),
+        *("foreign-file", f"{LOG}/{123:020d}"),
+    ),
     "an empty file": (
         lambda root: (root / LOG / f"{7 * 65536:020d}").touch(),
         *("file-length-mismatch", f"{LOG}/{7 * 65536:020d}"),

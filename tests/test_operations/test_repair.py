@@ -24,6 +24,7 @@ from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
 from rmqctl.errors import (
     CannotWrite,
+    FileLengthContradiction,
     RmqctlError,
     StoreInUse,
     StoreReadOnly,
@@ -168,6 +169,28 @@ def test_everything_is_mended_at_once_and_nothing_else_is_touched(
         undo(broken, CONFIG)
     with pytest.raises(NoRepair):
         resume(broken, CONFIG)
+
+
+@pytest.mark.parametrize("offset", [123, 1 << 40 | 7])
+def test_a_file_that_fits_no_size_is_none_of_the_log(
+    sound: Path, tmp_path: Path, offset: int
+) -> None:
+    """Its name is a number, its length is that of none: nothing else is judged by it."""
+    root = Path(shutil.copytree(sound, tmp_path / "store"))
+    before = everything(root)
+    (root / f"commitlog/{offset:020d}").write_bytes(b"a stranger")
+    with MessageStore(root, CONFIG) as store, MessageStore(sound, CONFIG) as other:
+        assert store.max_offset == other.max_offset
+        assert store.obstacle == other.obstacle
+    with pytest.raises(FileLengthContradiction):
+        put_one(root)
+    codes = {one.code for one in verify(root, CONFIG) if isinstance(one, Finding)}
+    assert codes == {"foreign-file"}
+    plan = planned(root, tmp_path)
+    assert [step.action for step in plan.steps] == [model.QUARANTINE] and not plan.left
+    apply(root, CONFIG, plan)
+    assert without_backups(everything(root)) == before
+    put_one(root)
 
 
 def test_steps_may_be_left_out(broken: Path, tmp_path: Path) -> None:

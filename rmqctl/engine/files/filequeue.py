@@ -36,7 +36,8 @@ class FileEntry(NamedTuple):
 class MappedFileQueue:
     """``MappedFileQueue``: the files of one directory as one range of offsets.
 
-    ``file_size`` is the size of a file. ``foreign`` holds names that are no file's offset. A
+    ``file_size`` is the size of a file. ``foreign`` holds names that are no file's offset, and
+    :func:`strays`. A
     :class:`MappedFile` that was handed out is valid while somebody refers to it, also when its name
     is removed or the queue closed; of others at most ``keep`` stay mapped. Any thread may read
     while one appends files or removes them (:class:`MappedFileQueueWriter`).
@@ -52,8 +53,12 @@ class MappedFileQueue:
         self._not_regular: list[FileEntry] = []
         self._open: OpenCache[int, MappedFile] = OpenCache(keep)
         self._listed = list(self._list_files())
+        own = self._listed
+        if odd := strays(own, file_size):
+            self.foreign += [entry.path.name for entry in odd]
+            own = [entry for entry in own if entry not in odd]
         # Never shorter than the offsets: who takes the entries first may use any number after.
-        self.entries: list[FileEntry] = list(_not_overlapping(self._listed))
+        self.entries: list[FileEntry] = list(_not_overlapping(own))
         self._offsets = [entry.file_from_offset for entry in self.entries]
 
     def _list_files(self) -> Iterator[FileEntry]:
@@ -179,6 +184,18 @@ class MappedFileQueue:
     def close(self) -> None:
         """Unmaps all files that nobody holds; who asks for one again gets it mapped anew."""
         self._open.clear()
+
+
+def strays(entries: list[FileEntry], file_size: int) -> list[FileEntry]:
+    """Files that are none of a queue, though their names are numbers: neither length nor name is of
+    such a file, and most others, two at least, have both. A broker does not start on them
+    (``MappedFileQueue#load``); an empty one a kill may have left."""
+    if file_size < 2:  # Files of which each has a size of its own.
+        return []
+    odd = [one for one in entries if one.size not in (0, file_size)]
+    odd = [one for one in odd if one.file_from_offset % file_size]
+    own = sum(one.size == file_size and one.file_from_offset % file_size == 0 for one in entries)
+    return odd if odd and own > max(len(odd), 1) else []
 
 
 def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:

@@ -316,7 +316,9 @@ def _is_plain(file: _File, size: int) -> bool:
 
 def _gaps(files: list[_File], size: int) -> Iterator[tuple[int, int]]:
     """Ranges of offsets between files that no file has."""
-    starts = sorted(int(file.name) for file in files if is_offset_name(file.name))
+    offsets = [int(file.name) for file in files if is_offset_name(file.name)]
+    # A name between the files' own says nothing of what is missing.
+    starts = sorted(offset for offset in offsets if offset % size == 0)
     for one, other in pairwise(starts):
         if one + size < other:
             yield one + size, other

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
+from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS, FileEntry, is_offset_name, strays
 from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.settings.filesizes import LEAST_QUEUE_FILE_SIZE, is_too_small
 from rmqctl.engine.state.laterversions import is_of_5
@@ -54,7 +55,7 @@ def check_log_files(
     root: Path, directory: Path, size: int, log_directories: tuple[Path, ...]
 ) -> Iterator[Finding]:
     """Names and lengths in one of the directories of a log."""
-    yield from _check_files(root, directory, size, _deleted_by_start(root, *log_directories))
+    yield from _check_files(root, directory, size, log_directories)
 
 
 def check_is_directory(root: Path, name: str) -> Iterator[Finding]:
@@ -113,7 +114,7 @@ def check_queue_files(root: Path, where: Path, size: int) -> Iterator[Finding]:
     if where.is_symlink():
         yield finding("symbolic-link", path=where.relative_to(root))
     if paths.is_queue_id(where.name) and where.is_dir():
-        yield from _check_files(root, where, size, _deleted_by_start(root, where))
+        yield from _check_files(root, where, size, (where,))
     else:
         yield _foreign(root, where, "no queue id")
 
@@ -130,9 +131,22 @@ def _deleted_by_start(root: Path, *directories: Path) -> Path | None:
     return last if is_empty and is_of_5(root) else None
 
 
+def _strays(size: int, directories: tuple[Path, ...]) -> list[Path]:
+    entries = []
+    for directory in directories:
+        for name in filter(is_offset_name, paths.scan_names(directory)):
+            path = directory / name
+            with suppress(OSError):
+                if path.is_file():
+                    entries.append(FileEntry(int(name), path, path.stat().st_size))
+    return [entry.path for entry in strays(entries, size)]
+
+
 def _check_files(
-    root: Path, directory: Path, size: int, deleted: Path | None = None
+    root: Path, directory: Path, size: int, directories: tuple[Path, ...]
 ) -> Iterator[Finding]:
+    """Of one of the directories in which the files of a queue, or of the log, lie."""
+    deleted = _deleted_by_start(root, *directories)
     for name in paths.scan_names(directory):
         path = directory / name
         if path.is_symlink():
@@ -144,6 +158,8 @@ def _check_files(
             yield _foreign(root, path, LEADS_NOWHERE)._replace(advice=_MOUNT)
         elif not is_offset or not path.is_file():
             yield _foreign(root, path, "no file offset" if path.is_file() else "not a regular file")
+        elif int(name) % size and path in _strays(size, directories):
+            yield _foreign(root, path, f"neither length nor name is of a file of {size} bytes")
         else:
             for found in _check_length(root, path, size):
                 is_mended = path == deleted
