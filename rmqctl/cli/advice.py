@@ -126,6 +126,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "symbolic-link": None,
     "unreadable-file": Command(("ls", "-ld", "{file}"), is_of_system=True),
     "torn-tail": REPAIR_PLAN,
+    "last-record-damaged": _SALVAGE,
     "stale-record": REPAIR_PLAN,
     "residue-after-end": None,
     "log-starts-late": None,

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,40 @@ def test_a_sound_store_is_copied(cli: Cli, store: Path, tmp_path: Path) -> None:
     assert (done.code, done.err, len(done.rows)) == (0, "", 1)
     for name in ("commitlog", "consumequeue", "config"):
         assert tree_content(tmp_path / "new" / name) == tree_content(store / name)
+
+
+@pytest.mark.parametrize("byte", [2, 5, 31, 87], ids=["size", "magic", "place", "body length"])
+def test_a_damaged_last_record_is_no_torn_append(
+    cli: Cli, store: Path, tmp_path: Path, byte: int
+) -> None:
+    """Its unit says that it was whole: nothing is cut off, and salvage puts it right."""
+    before = tree_content(store)
+    last = max(records_of(store, CONFIG))
+    path = max((store / "commitlog").iterdir())
+    with path.open("r+b") as file:
+        at = last - int(path.name) + byte
+        file.seek(at)
+        wrong = file.read(1)[0] ^ 1
+        file.seek(at)
+        file.write(bytes([wrong]))
+    codes = {row.get("code") for row in cli("verify", "--format", "ndjson", store=store).rows}
+    assert "last-record-damaged" in codes and "torn-tail" not in codes
+    plan = cli("repair", "--plan", tmp_path / "plan", "--format", "ndjson", store=store)
+    assert plan.rows[-1]["steps"] == 0
+    output = tmp_path / "new"
+    done = cli("salvage", "--output", output, "--format", "ndjson", store=store)
+    assert done.rows[0]["reason"] == "last-record-damaged", done.err
+    assert (done.rows[-1]["restored"], done.rows[-1]["lost"]) == (1, 0)
+    assert tree_content(output / "commitlog") == {
+        name.removeprefix("commitlog/"): one
+        for name, one in before.items()
+        if name.startswith("commitlog/")
+    }
+    # After a crash both may be what it left, and the broker may have answered.
+    (store / "abort").touch()
+    rows = cli("verify", "--format", "ndjson", store=store).rows
+    (torn,) = (row for row in rows if row.get("code") == "torn-tail")
+    assert "may have acknowledged it" in torn["advice"]
 
 
 def test_messages_that_a_consumer_would_pass_over_are_told(
@@ -148,7 +183,10 @@ def test_a_run_that_was_cut_off_goes_on(damaged: Path, tmp_path: Path) -> None:
         assert not output.exists() and (done or at < 2)
         if at == 3:
             os.utime(next((damaged / "commitlog").iterdir()), (1, 1))
-        write_salvage(plan_salvage(Salvage(damaged, CONFIG, output)))
+        with ExitStack() as held:  # An inode that nobody has may be the next file's.
+            for name in done:
+                held.enter_context((building / "commitlog" / name).open("rb"))
+            write_salvage(plan_salvage(Salvage(damaged, CONFIG, output)))
         inodes = {name: (output / "commitlog" / name).stat().st_ino for name in done}
         assert (inodes == done) == (at != 3 or not done)
         for name in ("commitlog", "consumequeue"):

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from formats.constants import LONG_MAX
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.newdirectory import free_place, new_directory
 from rmqctl.engine.index.geometry import known_geometry
+from rmqctl.engine.log.commitlog import RECORD_HEAD
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
@@ -61,6 +63,9 @@ if TYPE_CHECKING:
 #: Bytes of a gap up to which the units in it are held: a longer one is a lost file, of which
 #: nothing is left that could be put right.
 _LONGEST_LOOKED_INTO = 64 << 20
+
+#: Bytes behind the end of the log in which a damaged last record, and others, are looked for.
+_NEAR_END = 1 << 20
 
 #: Units that a queue lacks where one of its records says, wrongly, that it is another queue's.
 _SPARE_GAP = 1
@@ -244,11 +249,11 @@ def _fill(plan: SalvagePlan) -> None:
     """Lays out the new log."""
     wanted, reading = plan.wanted, plan.reading
     filling = Filling(plan.log, Dispatcher(plan.config), placeholders=wanted.placeholders)
-    units = _held_units(plan)
+    units = _held_units(plan, filling)
     gaps = list(reading.gaps)
     end = max([unit.end for unit in units] + [reading.end])
     if end > reading.end:
-        gaps += _behind_the_end(plan, end)
+        gaps += _behind_the_end(plan, end, filling)
     pieces = [Piece(run.start, run.end, "kept") for run in reading.runs]
     afters = [run.start for run in reading.runs]
     places = [unit.physical_offset for unit in units]
@@ -267,13 +272,16 @@ def _fill(plan: SalvagePlan) -> None:
     plan.pieces = sorted(pieces, key=lambda piece: piece.start)
 
 
-def _held_units(plan: SalvagePlan) -> list[LostUnit]:
+def _held_units(plan: SalvagePlan, filling: Filling) -> list[LostUnit]:
     """The units that may help to fill a gap, one for each place, in log order."""
     every, end = plan.wanted.placeholders or plan.other is not None, plan.reading.end
     gaps = [g for g in plan.reading.gaps if every or g.length <= _LONGEST_LOOKED_INTO]
     queues = _queue_table(plan.wanted.root, plan.wanted.config)
-    found = units_in_gaps(queues, gaps, end)
-    held = by_place([one for one in found if every or one.physical_offset < end])
+    near = LONG_MAX if every else end + _NEAR_END
+    found = [one for one in units_in_gaps(queues, gaps, end) if one.physical_offset < near]
+    held = by_place(found)
+    if not every:
+        return list(_but_what_is_gone(held, end, filling))
     for number, unit in enumerate(held):
         # What stands further behind what is known is a damaged unit, and no message.
         if unit.physical_offset >= end:
@@ -283,7 +291,18 @@ def _held_units(plan: SalvagePlan) -> list[LostUnit]:
     return held
 
 
-def _behind_the_end(plan: SalvagePlan, end: int) -> Iterator[Gap]:
+def _but_what_is_gone(held: list[LostUnit], end: int, filling: Filling) -> Iterator[LostUnit]:
+    """Units up to the end of the log, and those of records behind it, one behind the other, that
+    are put right: nothing behind them tells of a last record whose header is damaged."""
+    for unit in held:
+        if unit.physical_offset >= end:
+            if unit.physical_offset != end or not filling.is_put_right(unit):
+                return
+            end = unit.end
+        yield unit
+
+
+def _behind_the_end(plan: SalvagePlan, end: int, filling: Filling) -> Iterator[Gap]:
     """The lost end of the log, of which the queues tell."""
     reading = plan.reading
     last = reading.gaps[-1] if reading.gaps else None
@@ -291,7 +310,9 @@ def _behind_the_end(plan: SalvagePlan, end: int) -> Iterator[Gap]:
     for run in reversed(reading.runs):
         before, timestamp = _last_record(plan.log, run.start, run.end)
         break
-    yield Gap(reading.end, end, "commitlog-file-missing", before, timestamp)
+    is_there = any(filling.stored(reading.end, RECORD_HEAD) or b"")
+    reason = "last-record-damaged" if is_there else "commitlog-file-missing"
+    yield Gap(reading.end, end, reason, before, timestamp)
 
 
 def _last_record(log: CommitLog, start: int, end: int) -> tuple[int | None, int]:

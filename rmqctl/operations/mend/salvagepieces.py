@@ -132,10 +132,17 @@ class Filling:
         else:
             yield from self._filled(at, end, time, is_rest=is_rest)
 
+    def is_put_right(self, unit: LostUnit) -> bool:
+        """Whether the record of a unit is there, whatever its header says."""
+        return self._patches(unit) is not None
+
+    def _patches(self, unit: LostUnit) -> list[Patch] | None:
+        data = self.stored(unit.physical_offset, unit.size)
+        return None if data is None else mended_by_unit(data, unit, self._dispatcher)
+
     def _of_unit(self, unit: LostUnit, time: int) -> Piece | None:
         """The record of a unit, put right, or what takes its place; None where neither can be."""
-        data = self._stored(unit.physical_offset, unit.size)
-        patches = None if data is None else mended_by_unit(data, unit, self._dispatcher)
+        patches = self._patches(unit)
         if patches is not None:
             return Piece(unit.physical_offset, unit.end, "header", tuple(patches), unit)
         if not self._placeholders or unit.topic in _NO_PLACEHOLDERS or unit.size > MOST_FILLER:
@@ -151,11 +158,11 @@ class Filling:
 
     def _between(self, start: int, end: int) -> Piece | None:
         """The one record that fills a gap without a unit, put right."""
-        data = self._stored(start, end - start)
+        data = self.stored(start, end - start)
         patches = None if data is None else mended_between(data, start)
         return None if patches is None else Piece(start, end, "header", tuple(patches))
 
-    def _stored(self, physical_offset: int, size: int) -> bytes | None:
+    def stored(self, physical_offset: int, size: int) -> bytes | None:
         """The bytes of the log at a place, all of them in one file."""
         if size > LONGEST_MENDED or not self._log.holds(physical_offset, size):
             return None

@@ -185,6 +185,14 @@ LOG_CODES: dict[str, Code] = {
         "Nothing that was acknowledged is lost; the next append overwrites it, and `rmqctl repair` "
         "cuts it off.",
     ),
+    "last-record-damaged": Code(
+        ERROR,
+        "commitlog",
+        "queue units point to the last record, or behind it, and it is not whole",
+        "The last stop was clean, so it was whole once. Keep the broker down: its start, as a put, "
+        "cuts it off. `rmqctl salvage` keeps it where unit and body prove what its header was; "
+        "else a replica may have it.",
+    ),
     "stale-record": Code(
         WARNING,
         "commitlog",
@@ -243,5 +251,5 @@ LOG_CODES: dict[str, Code] = {
 #: Damage of the log itself, for which ``salvage`` is there.
 SALVAGED = frozenset(
     {code for code, known in LOG_CODES.items() if known.advice == _LOG_LOST}
-    | {"body-crc-mismatch", "delay-not-a-number", "commitlog-file-missing"}
+    | {"body-crc-mismatch", "delay-not-a-number", "commitlog-file-missing", "last-record-damaged"}
 )

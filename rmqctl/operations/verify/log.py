@@ -37,6 +37,12 @@ from rmqctl.operations.verify.findings import CODES, Finding, finding
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.undispatched import Undispatched
 
+#: Of a torn tail behind which units point.
+_DISPATCHED = (
+    "Its message had its unit: a broker that does not force each to disk (ASYNC_FLUSH) may have "
+    "acknowledged it. A start takes both away; `rmqctl salvage` keeps it where unit and body prove "
+    "what its header was."
+)
 _MAGIC_CODE = np.dtype(f">{layouts.RECORD_MAGIC_CODE.code}")
 _BODY_LENGTH = np.dtype(f">{layouts.RECORD_PREFIX[0].fields[-1].code}")
 _PROPERTIES_LENGTHS = {
@@ -214,12 +220,13 @@ class LogChecker:
             yield finding("residue-after-end", found=f"{end.residue} bytes", **where)
         elif end.residue:
             stale = end.reason == "physical-offset-mismatch"
-            yield finding(
-                "stale-record" if stale else "torn-tail",
-                expected=end.expected,
-                found=end.found,
-                **where,
-            )
+            code, advice = "stale-record" if stale else "torn-tail", None
+            if self.snapshot.dispatched_to > end.physical_offset:
+                # What has a unit was whole; a crash may have kept the one and not the other.
+                code = "torn-tail" if self.snapshot.unclean else "last-record-damaged"
+                advice = _DISPATCHED if self.snapshot.unclean else None
+            found = finding(code, expected=end.expected, found=end.found, **where)
+            yield found if advice is None else found._replace(advice=advice)
 
     def _where(self, physical_offset: int) -> dict[str, object]:
         """A place of the log as findings name it."""
