@@ -9,7 +9,6 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, cast
 
-from rmqctl.errors import RmqctlError
 from rmqctl.serve.events import Append, Persist, Upkeep, Upkept
 from rmqctl.serve.processors.put import append_all, keep
 
@@ -146,7 +145,7 @@ class Writer:
                 answers[number] = None
                 try:
                     keep(store, work.name, work.text)
-                except (RmqctlError, OSError) as error:
+                except Exception as error:  # As of what is stored, below.
                     answers[number] = error
             elif isinstance(work, Upkeep):
                 answers[number] = keep_up(store, work)

@@ -26,12 +26,17 @@ def sync_directories(root: Path, on_disk: dict[str, list[str]] | None = None) ->
         adds to: one that has no others is left out.
     """
     on_disk = {} if on_disk is None else on_disk
-    for directory, directories, files in os.walk(root):
+    for directory, directories, files in os.walk(root, onerror=_refused):
         names = [*directories, *files]
         if on_disk.get(directory) == names:
             continue
         sync_directory(directory)
         on_disk[directory] = names
+
+
+def _refused(error: OSError) -> None:
+    """``os.walk`` would leave out what it cannot list."""
+    raise error
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -105,7 +105,8 @@ def find_next_framed(mapped: MappedFile, position: int) -> int:
     while True:
         record = find_next_record(mapped, record)
         start = entry_position(mapped, record) if record < mapped.size else record
-        if start >= position:
+        # Where there is none the search stays at the file's end, which may lie before the position.
+        if start >= position or record >= mapped.size:
             return _find_blank(mapped, position, start)
         record += 1
 

@@ -109,6 +109,10 @@ class PieceReader:
         room = self._file_size - start % self._file_size
         window = bytes(memoryview(self._buffer)[:room])
         self._needed = BLANK.size
+        if room < BLANK.size:
+            # Nothing that a log holds begins there, whatever comes.
+            least = f"{BLANK.size} bytes or more to the end of the file"
+            raise BadEntry(Damage(start, 0, "blank-size-mismatch", least, str(room)))
         while len(window) - at >= BLANK.size:
             size, magic_code = BLANK.unpack_from(window, at)
             problem = self._problem(size, magic_code, start + at, room - at)

@@ -77,7 +77,7 @@ def _pairs(root: Path, target: Path, log: Sequence[Path]) -> Iterator[tuple[Path
     """Each file of a store and its place in the copy; a log of several directories gets one. No
     link to a directory is followed."""
     own = root / paths.COMMIT_LOG
-    for directory, names, files in os.walk(root):
+    for directory, names, files in os.walk(root, onerror=_refused):
         where = Path(directory)
         if where == own and own not in log:
             names.clear()
@@ -93,6 +93,12 @@ def _pairs(root: Path, target: Path, log: Sequence[Path]) -> Iterator[tuple[Path
             (target / paths.COMMIT_LOG).mkdir(exist_ok=True)
             for name in paths.scan_names(elsewhere):
                 yield elsewhere / name, target / paths.COMMIT_LOG / name
+
+
+def _refused(error: OSError) -> None:
+    """What a broker removes meanwhile is no error; a directory that may not be read is."""
+    if not isinstance(error, FileNotFoundError):
+        raise CannotRead(path=str(error.filename), reason=error.strerror) from error
 
 
 def _copy(source: Path, target: Path, copied: Callable[[int], None]) -> int:

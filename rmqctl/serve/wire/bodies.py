@@ -15,7 +15,7 @@ import orjson
 from rmqctl.serve.wire.fields import BadRequest
 
 #: An entry of a table by queues; names of topics and brokers have no braces.
-_QUEUE_ENTRY = re.compile(rb"\s*,?\s*(\{[^{}]*\})\s*:\s*(-?[0-9]{1,19})\s*")
+_QUEUE_ENTRY = re.compile(rb"\s*(?:,\s*)?(\{[^{}]*\})\s*:\s*(-?[0-9]{1,19})\s*")
 _END_OF_TABLE = re.compile(rb"\s*\}")
 #: A heartbeat names its groups and their subscriptions: some kilobytes.
 MAX_BODY = 4 << 20
