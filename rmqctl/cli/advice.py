@@ -113,6 +113,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "properties-malformed": _DUMP,
     "delay-not-a-number": _SALVAGE,
     "message-not-decodable": _DUMP,
+    "queue-place-impossible": _SALVAGE,
     "dispatch-stops": _DUMP,
     "store-time-implausible": _DUMP,
     "topic-not-allowed": _DUMP,

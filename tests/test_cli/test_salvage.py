@@ -73,12 +73,7 @@ def test_a_damaged_last_record_is_no_torn_append(
     before = tree_content(store)
     last = max(records_of(store, CONFIG))
     path = max((store / "commitlog").iterdir())
-    with path.open("r+b") as file:
-        at = last - int(path.name) + byte
-        file.seek(at)
-        wrong = file.read(1)[0] ^ 1
-        file.seek(at)
-        file.write(bytes([wrong]))
+    flip(path, last - int(path.name) + byte, 0)
     codes = {row.get("code") for row in cli("verify", "--format", "ndjson", store=store).rows}
     assert "last-record-damaged" in codes and "torn-tail" not in codes
     plan = cli("repair", "--plan", tmp_path / "plan", "--format", "ndjson", store=store)
@@ -97,6 +92,40 @@ def test_a_damaged_last_record_is_no_torn_append(
     rows = cli("verify", "--format", "ndjson", store=store).rows
     (torn,) = (row for row in rows if row.get("code") == "torn-tail")
     assert "may have acknowledged it" in torn["advice"]
+
+
+@pytest.mark.parametrize(("byte", "bit"), [(0, 6), (0, 7), (12, 7)], ids=str)
+def test_a_record_of_no_place_is_left_out_of_no_queue_in_silence(
+    cli: Cli, store: Path, tmp_path: Path, byte: int, bit: int
+) -> None:
+    """Its unit is right, and the record's number is none of a queue: who makes the queue anew says
+    so, repair leaves it, and salvage puts the record right."""
+    before = tree_content(store / "commitlog")
+    place = sorted(records_of(store, CONFIG))[3]
+    path = next(one for one in (store / "commitlog").iterdir() if int(one.name) == 0)
+    at = place + (20 if byte < 8 else 0) + byte  # The queue offset, or the queue id.
+    flip(path, at, bit)
+    verified = cli("verify", "--format", "ndjson", store=store)
+    codes = {row["code"] for row in verified.rows[:-1]}
+    assert "queue-place-impossible" in codes and "unit-misplaced" not in codes
+    assert not any("rebuild" in (row.get("command") or "") for row in verified.rows[:-1])
+    plan = cli("repair", "--plan", tmp_path / "plan", "--format", "ndjson", store=store)
+    assert plan.rows[-1]["steps"] == 0
+    output = tmp_path / "anew"
+    done = cli("rebuild", "queues", "--output", output, "--format", "ndjson", store=store)
+    assert done.code == 1 and done.rows[0]["reason"] == "queue-place-impossible", done.err
+    assert done.rows[0]["physical_offset"] == place
+    mended = tmp_path / "mended"
+    assert cli("salvage", "--output", mended, store=store).code == 0
+    assert tree_content(mended / "commitlog") == before
+
+
+def flip(path: Path, at: int, bit: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ (1 << bit)]))
 
 
 def test_messages_that_a_consumer_would_pass_over_are_told(

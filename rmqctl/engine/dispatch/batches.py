@@ -9,6 +9,7 @@ from formats import constants
 from formats.text import java_int
 from rmqctl.engine.dispatch.rules import MAX_QUEUE_OFFSET, NO_UNIT, Dispatcher
 from rmqctl.engine.record.filler import FILLER_TOPICS
+from rmqctl.engine.record.record import Damage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,10 +69,7 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
 
     codes = _tags_codes(batch, dispatcher)
     kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
-    allowed = batch.topics.allowed_array()[batch.topic_id]
-    has_unit = (kind != NO_UNIT[0]) & (kind != NO_UNIT[1]) & allowed
-    has_unit &= (batch.queue_id >= 0) & (batch.queue_offset >= 0)
-    has_unit &= batch.queue_offset <= MAX_QUEUE_OFFSET
+    has_unit = _of_queues(batch) & _has_place(batch)
     if dispatcher.batch_topics:
         has_unit &= ~of_topics(batch, dispatcher.batch_topics)
     rows = np.flatnonzero(has_unit)
@@ -100,6 +98,36 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
         by_row = np.argsort(order, kind="stable")
         columns = [column[by_row] for column in columns]
     return UnitBatch(*columns)
+
+
+def without_place(batch: Batch) -> list[Damage]:
+    """Records that say a queue, or a queue offset, that no queue has: no unit is made of them."""
+    import numpy as np
+
+    return [
+        Damage(
+            int(batch.physical_offset[row]),
+            int(batch.total_size[row]),
+            "queue-place-impossible",
+            "a queue and a queue offset",
+            f"queue {batch.queue_id[row]}, offset {batch.queue_offset[row]}",
+        )
+        for row in np.flatnonzero(_of_queues(batch) & ~_has_place(batch)).tolist()
+    ]
+
+
+def _of_queues(batch: Batch) -> NDArray[np.bool_]:
+    """Which rows go to a queue, by their kind and topic: (n,) bool."""
+    kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
+    allowed = batch.topics.allowed_array()[batch.topic_id]
+    rows: NDArray[np.bool_] = (kind != NO_UNIT[0]) & (kind != NO_UNIT[1]) & allowed
+    return rows
+
+
+def _has_place(batch: Batch) -> NDArray[np.bool_]:
+    """Which rows say a place that a queue can have: (n,) bool."""
+    number: NDArray[np.bool_] = batch.queue_offset >= 0
+    return number & (batch.queue_offset <= MAX_QUEUE_OFFSET) & (batch.queue_id >= 0)
 
 
 def of_topics(batch: Batch, topics: frozenset[str]) -> NDArray[np.bool_]:

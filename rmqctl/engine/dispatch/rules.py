@@ -42,6 +42,12 @@ class QueueUnit(NamedTuple):
     tags_code: int
 
 
+def is_without_place(record: Record) -> bool:
+    """Whether a record goes to a queue, and says a queue, or a queue offset, that no queue has."""
+    has_place = record.queue_id >= 0 and 0 <= record.queue_offset <= MAX_QUEUE_OFFSET
+    return record.transaction_type not in NO_UNIT and not has_place
+
+
 class Dispatcher:
     """Dispatch under one configuration: delay levels, light queues.
 

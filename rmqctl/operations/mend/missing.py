@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.derive.writer import DerivedWriter, group_by_queue, units_lost_in
-from rmqctl.engine.dispatch.batches import filled_bytes
+from rmqctl.engine.dispatch.batches import filled_bytes, without_place
 from rmqctl.engine.files import paths
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
@@ -122,6 +122,7 @@ def _run(
             if isinstance(entry, Batch):
                 lost += filled_bytes(entry)
                 max_gap = units_lost_in(lost)
+                summary.damage += without_place(entry)
                 _count(store, entry, known, what, summary)
                 if derived is not None:
                     derived.dispatch_batch(entry, restoring=restoring, max_gap=max_gap)

@@ -170,10 +170,11 @@ class _Builder:
         return max(units_lost_in(lost), self._plan.spare_gap)
 
     def _batch(self, batch: Batch, scanner: Scanner) -> None:
-        from rmqctl.engine.dispatch.batches import key_batch, unit_batch
+        from rmqctl.engine.dispatch.batches import key_batch, unit_batch, without_place
 
         self._summary.records += len(batch)
         if self._queues is not None:
+            self._summary.damage += without_place(batch)
             units = self._wanted(unit_batch(batch, self._dispatcher), scanner)
             self._pending.append(units)
             ext_timestamps = self._derived.ext_timestamps(batch, units)

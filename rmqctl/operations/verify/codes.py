@@ -94,6 +94,13 @@ LOG_CODES: dict[str, Code] = {
         "A consumer loses it, and every message behind it in the same answer: put the group's "
         "offset behind it, or let it pull one message at a time. `rmqctl pull` shows them all.",
     ),
+    "queue-place-impossible": Code(
+        ERROR,
+        "commitlog",
+        "a record says a queue id or a queue offset that no queue has",
+        "Queues that are made anew lack it: keep those that there are. `rmqctl salvage` writes a "
+        "new store, and puts the record right where its unit says what stood there.",
+    ),
     "dispatch-stops": Code(
         WARNING,
         "commitlog",
@@ -252,4 +259,5 @@ LOG_CODES: dict[str, Code] = {
 SALVAGED = frozenset(
     {code for code, known in LOG_CODES.items() if known.advice == _LOG_LOST}
     | {"body-crc-mismatch", "delay-not-a-number", "commitlog-file-missing", "last-record-damaged"}
+    | {"queue-place-impossible"}
 )

@@ -17,7 +17,7 @@ from formats.constants import (
     TRANSACTION_ROLLBACK_TYPE,
     TRANSACTION_TYPE_MASK,
 )
-from rmqctl.engine.dispatch.batches import bad_delay_rows
+from rmqctl.engine.dispatch.batches import bad_delay_rows, without_place
 from rmqctl.engine.dispatch.multi import offsets_are_numbers
 from rmqctl.engine.dispatch.rules import topic_allows_lmq
 from rmqctl.engine.files import paths
@@ -119,6 +119,9 @@ class LogChecker:
         for row, expected, found in not_decodable(batch):
             bad = self._record_finding("message-not-decodable", batch, row)
             yield bad._replace(expected=expected, found=found)
+        for damage in without_place(batch):
+            where = self._where(damage.physical_offset)
+            yield finding(damage.reason, expected=damage.expected, found=damage.found, **where)
         yield from self._dispatch_stops(batch)
         self.undispatched.add(self.snapshot.path, self.snapshot.config, batch)
         yield from self._empty_parts(batch)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats import constants
+from rmqctl.engine.dispatch.rules import is_without_place
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, Unit
 from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
@@ -144,6 +145,8 @@ class OrphanUnits:
         if any(one[:5] == (*queue, queue_offset, *unit[:2]) for one in own):
             # Its record comes later in the log: the queue has begun again.
             return None
+        if is_without_place(record) and record.topic == state.topic:
+            return "queue-place-impossible"  # The unit is right, which a new one would not be.
         is_its = (record.topic, record.queue_id) == queue or any(one[:2] == queue for one in own)
         return "unit-misplaced" if is_its else "unit-of-other-queue"
 

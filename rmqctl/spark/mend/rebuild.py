@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from rmqctl.engine.dispatch.batches import filled_bytes
+from rmqctl.engine.dispatch.batches import filled_bytes, without_place
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
@@ -151,6 +151,7 @@ def _kernel(job: Job) -> Callable[[LogPart], Iterator[Fact]]:
                     if filled:
                         yield from packer.flush_units()
                         packer.lost += filled
+                    damage += without_place(entry) if job.queues else []
                     yield from packer.add(entry)
                     records += len(entry)
                     last_record = int(entry.physical_offset[-1])
