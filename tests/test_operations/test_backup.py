@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -25,7 +26,7 @@ from rmqctl.engine.queue.extension import ext_offset
 from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.timer.timercheck import TimerCheckpoint, encode, read_timer_checkpoint
-from rmqctl.errors import CannotWrite
+from rmqctl.errors import CannotWrite, CommitLogMissing
 from rmqctl.operations.backup import archive as archives
 from rmqctl.operations.backup import content as contents
 from rmqctl.operations.backup import create as creating
@@ -35,7 +36,7 @@ from rmqctl.operations.backup import source
 from rmqctl.operations.backup.check import Verification
 from rmqctl.operations.backup.create import Created, Wanted, create
 from rmqctl.operations.backup.cut import scratch_copy
-from rmqctl.operations.backup.errors import StoreChanging, TooManyFiles
+from rmqctl.operations.backup.errors import BackupUnsound, StoreChanging, TooManyFiles
 from rmqctl.operations.backup.manifest import MANIFEST
 from rmqctl.operations.backup.restore import plan_restore, restore
 from rmqctl.operations.verify.snapshot import newest_unit_end
@@ -180,6 +181,73 @@ def test_a_chain_is_restored_in_one_go(store: Path, tmp_path: Path, kinds: tuple
         named = places[number::-1]  # The newest first.
         assert content(restored(*named, output=tmp_path / f"new-{number}")) == state
     assert problems(*places) == []
+
+
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue"])
+@pytest.mark.parametrize("first", ["cut", "whole"])
+@pytest.mark.parametrize("kinds", [("full", "a"), ("full.tar.zst", "a.tar.zst")], ids=str)
+def test_a_file_of_which_the_length_alone_has_changed_comes_back(
+    store: Path, tmp_path: Path, kinds: tuple[str, str], first: str, name: str
+) -> None:
+    """As a rebuild, or who brings a log file back, leaves it."""
+    path = max(one for one in (store / name).rglob("*") if one.is_file())
+    whole = path.stat().st_size
+    lengths = [len(path.read_bytes().rstrip(b"\0")) + 40, whole]
+    assert lengths[0] < whole
+    if first == "whole":
+        lengths.reverse()
+    os.truncate(path, lengths[0])
+    full, more = (tmp_path / kind for kind in kinds)
+    backup(store, full)
+    os.truncate(path, lengths[1])
+    backup(store, more, full)
+    assert not problems(full, more)
+    assert content(restored(full, more, output=tmp_path / "new")) == content(store)
+
+
+def test_a_store_without_its_log_is_not_backed_up(store: Path, tmp_path: Path) -> None:
+    """Its disk is not mounted, or the configuration is another: no backup is without messages."""
+    (store / "commitlog").rename(tmp_path / "elsewhere")
+    for kind in KINDS:
+        with pytest.raises(CommitLogMissing):
+            backup(store, tmp_path / kind)
+        assert not (tmp_path / kind).exists()
+
+
+def test_bytes_that_do_not_decompress_are_damage_of_one_archive(
+    store: Path, tmp_path: Path
+) -> None:
+    sound, flipped = tmp_path / "full.tar.zst", tmp_path / "flipped.tar.zst"
+    backup(store, sound)
+    data = sound.read_bytes()
+    for at in range(600, len(data) - 600, len(data) // 20):
+        flipped.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
+        found = problems(flipped)
+        assert found and all(row["backup"] == str(flipped) for row in found), at
+        with pytest.raises(BackupUnsound):
+            restored(flipped, output=tmp_path / "new")
+        assert not (tmp_path / "new").exists()
+
+
+def test_nobody_reads_holes_for_hours(store: Path, tmp_path: Path) -> None:
+    """A manifest may claim as many zeros as a file system has holes."""
+    backup(store, tmp_path / "full")
+    path = max((tmp_path / "full" / "store" / "commitlog").iterdir())
+    size, name = 1 << 43, f"commitlog/{path.name}"
+    os.truncate(path, size)
+    with path.open("r+b") as file:
+        file.seek(size - 1)
+        file.write(b"x")
+    lines = (tmp_path / "full" / MANIFEST).read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    for row in rows:
+        if row.get("path") == name:
+            row["size"] = row["data_end"] = size
+    (tmp_path / "full" / MANIFEST).write_text(
+        "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+    )
+    (row,) = problems(tmp_path / "full")
+    assert "larger holes" in row["what"]
 
 
 def test_a_manifest_alone_is_a_base(store: Path, tmp_path: Path) -> None:

@@ -175,13 +175,8 @@ class Archive:
     def _reading(self, file: IO[bytes]) -> Iterator[_Stream]:
         zstandard = _zstandard()
         decompressor = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW)
-        try:
-            with decompressor.stream_reader(
-                file, read_across_frames=True, closefd=False
-            ) as uncompressed:
-                yield _Stream(uncompressed, self.name)
-        except zstandard.ZstdError as error:
-            raise self._unsound(f"it cannot be decompressed ({error})") from error
+        with decompressor.stream_reader(file, read_across_frames=True, closefd=False) as stream:
+            yield _Stream(stream, self.name, zstandard.ZstdError)
 
     def parts(self) -> Iterator[tuple[Entry, Iterator[Piece]]]:
         """What the archive holds of each file, in its order; pieces are taken before the next.
@@ -236,8 +231,9 @@ class _Member(NamedTuple):
 class _Stream:
     """A tar, front to back."""
 
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        self._file, self._name = file, name
+    def __init__(self, file: IO[bytes], name: str, failed: type[Exception]) -> None:
+        """:param failed: raised by ``file`` where its bytes are no compressed ones."""
+        self._file, self._name, self._failed = file, name, failed
         self._left = self._padding = 0
 
     def _unsound(self, reason: str) -> BackupUnsound:
@@ -246,7 +242,10 @@ class _Stream:
     def _exactly(self, size: int) -> bytes:
         parts: list[bytes] = []
         while size:
-            data = self._file.read(min(size, PIECE))
+            try:
+                data = self._file.read(min(size, PIECE))
+            except self._failed as error:
+                raise self._unsound(f"it cannot be decompressed ({error})") from error
             if not data:
                 raise self._unsound("it ends in the middle")
             parts.append(data)

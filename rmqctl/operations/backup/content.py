@@ -34,7 +34,18 @@ class Content:
         self.end = min(mapped.end_of_data(0), mapped.size if end is None else end)
 
     def extents(self, start: int, end: int) -> list[Extent]:
-        """Where data stands in a range, in order and up to its end; holes are between."""
+        """Where data stands in a range, in order and up to its end; holes are between. Of a range
+        that :meth:`has_large_holes` all of it."""
+        return [(start, end)] if self.has_large_holes(start, end) else self._extents(start, end)
+
+    def has_large_holes(self, start: int, end: int) -> bool:
+        """Whether there are more than :data:`MOST_HOLE_BYTES` of holes in a range."""
+        if end - start <= MOST_HOLE_BYTES:
+            return False
+        held = sum(high - low for low, high in self._extents(start, end))
+        return end - start - held > MOST_HOLE_BYTES
+
+    def _extents(self, start: int, end: int) -> list[Extent]:
         found: list[Extent] = []
         least = max(_LEAST_HOLE, self.size // _MOST_HOLES)
         for low, high in self._mapped.extents(start, end):
@@ -45,8 +56,7 @@ class Content:
         if end > start and (not found or found[-1][1] < end):
             # An end that was set may stand behind zeros, or in a hole.
             found.append((end - 1, end))
-        held = sum(high - low for low, high in found)
-        return [(start, end)] if end - start - held > MOST_HOLE_BYTES else found
+        return found
 
     def pieces(self, extents: Iterable[Extent]) -> Iterator[Piece]:
         """The bytes of some extents, in order.

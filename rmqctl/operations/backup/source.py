@@ -27,7 +27,7 @@ from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import check_understood
-from rmqctl.errors import FileLengthContradiction
+from rmqctl.errors import CommitLogMissing, FileLengthContradiction
 from rmqctl.operations.backup.cut import QueueCuts, index_before, log_before, scratch_copy
 from rmqctl.operations.backup.derived import lacking, wanted_before
 from rmqctl.operations.backup.errors import StoreChanging
@@ -90,7 +90,7 @@ class Source:
     def _log_end(self) -> int | None:
         try:
             with MessageStore(self.root, self._config) as store:
-                store.commit_log.files.check_regular(links_only=True)
+                _check_log(store)
                 self.min_physical_offset = store.min_offset
                 return store.max_offset
         except FileLengthContradiction:
@@ -108,7 +108,7 @@ class Source:
             yield from self._settled(self._named(name + _BACKUP))
         yield from self._settled(self._named(paths.CHECKPOINT))
         with MessageStore(self.root, self._config) as store:
-            store.commit_log.files.check_regular(links_only=True)
+            _check_log(store)
             self.min_physical_offset = store.min_offset
             end = self.physical_offset = store.max_offset
             queue_file_size = store.queues.file_size
@@ -195,6 +195,14 @@ class Source:
 
     def _named(self, path: str) -> SourceFile:
         return SourceFile(path, self.root / path)
+
+
+def _check_log(store: MessageStore) -> None:
+    """:raises CommitLogMissing: there are units, and no log: the backup would have no messages.
+    :raises NotAFile: a file of the log is a link that leads nowhere."""
+    store.commit_log.files.check_regular(links_only=True)
+    if not store.commit_log.files.entries and store.dispatched_to >= 0:
+        raise CommitLogMissing(path=str(store.root / paths.COMMIT_LOG))
 
 
 def _repairs(root: Path) -> tuple[list[str], list[str]]:

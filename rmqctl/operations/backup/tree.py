@@ -59,10 +59,14 @@ class TreeWriter:
             os.close(descriptor)
 
     def finish(self, entries: Iterable[Entry], directories: Iterable[str]) -> None:
-        """Makes empty directories, forces everything to disk, and gives the files their rights and
-        times. :raises OSError: the disk failed."""
+        """Makes empty directories, gives the files their lengths, rights and times, and forces
+        everything to disk. :raises OSError: the disk failed."""
+        entries = list(entries)
         for name in directories:
             (self._root / name).mkdir(parents=True, exist_ok=True)
+        for entry in entries:
+            # Of a file of which only the length has changed no later backup holds anything.
+            os.truncate(self._root / entry.path, entry.size)
         sync_files(self._made)
         for entry in entries:
             path, time = self._root / entry.path, entry.modified_timestamp * 1_000_000
@@ -115,7 +119,8 @@ class Directory:
     def parts(self) -> Iterator[tuple[Entry, Iterator[Piece]]]:
         """What the backup holds of each file; pieces are taken before the next.
 
-        :raises BackupUnsound: a file is missing, or of another length.
+        :raises BackupUnsound: a file is missing, or of another length, or has larger holes than
+            any that was backed up.
         """
         for entry in self.manifest.files.values():
             if not holds(self.manifest, entry):
@@ -134,6 +139,9 @@ class Directory:
                     reason = f"{entry.path!r} is not as long as its manifest says"
                     raise BackupUnsound(path=self.name, reason=reason)
                 start = min(entry.stored_from, content.end)
+                if content.has_large_holes(start, content.end):
+                    reason = f"{entry.path!r} has larger holes than a backup has"
+                    raise BackupUnsound(path=self.name, reason=reason)
                 yield entry, content.pieces(content.extents(start, content.end))
             finally:
                 content.close()
