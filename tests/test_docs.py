@@ -260,6 +260,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
         json.dumps({"topic": "orders", "keys": f"k{n}", "body": "x" * 99}) + "\n"
         for n in range(40)
     ))  # fmt: skip
+    (root / "refused").write_text(json.dumps({"topic": "long" * 40, "body": ""}))
     store = root / "store"
 
     def rows(command: str, options: str = "", code: int = 0) -> Iterator[tuple[str, Any]]:
@@ -273,6 +274,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("put", f"--topic {'long' * 40}", code=5)
     yield from rows("put", f"--from {root}/messages")
     yield from rows("put", f"--from {root}/messages --batch 9")
+    yield from rows("put", f"--from {root}/refused", code=5)
     index_file = next((store / "index").iterdir()).name
     yield from rows("info")
     yield from rows("du", "--by topic,queue,tag,producer-host,day")

@@ -34,21 +34,30 @@ def print_stats(store: MessageStore) -> None:
 
 
 def refused(
-    settings: Settings, where: str, status: str, reason: str, *, is_alone: bool = False
+    settings: Settings,
+    where: str,
+    status: str,
+    reason: str,
+    *,
+    is_alone: bool = False,
+    next_line: int | None = None,
 ) -> int:
     """Says on stderr which put was refused, and what to do; the exit code.
 
     :param where: what was to be put, in front of the status; may be empty.
-    :param is_alone: nothing was to be put before it.
+    :param is_alone: nothing was to be put before it. :param next_line: that of the input behind the
+        last message that the log has.
     """
     from rmqctl.cli.output import note
     from rmqctl.engine.record.status import NOT_AGAIN, PutMessageStatus
 
     of_put = PutMessageStatus(status)
     before = "" if is_alone else " What was put before it is stored"
-    then = "try again" if is_alone else "go on from there"
+    where_on = "there" if next_line is None else f"line {next_line}"
+    then = "try again" if is_alone else f"go on from {where_on}"
     if reason.endswith(NOT_AGAIN):
         step = " Check owner, mount and free space; `rmqctl flush` then brings the rest in order."
+        step += "" if next_line is None else f" Go on from {where_on}."
     elif of_put is PutMessageStatus.CREATE_MAPEDFILE_FAILED:
         # Its reason is an error with the next step in it.
         step = f"{before}: {then}." if before else ""

@@ -52,6 +52,9 @@ class AppendResultRow(TypedDict):
     queue_offset: Annotated[int | None, MESSAGES, "its number in the queue"]
     store_timestamp: Annotated[int | None, MILLISECONDS, "when it was stored"]
     reason: NotRequired[Annotated[str, "why it was not stored"]]
+    next_line: NotRequired[
+        Annotated[int, "of the row that ends `put --from`: the line to go on from"]
+    ]
     messages: NotRequired[
         Annotated[
             int,

@@ -4,9 +4,12 @@ an error with exit code 5, and nothing lost or done twice afterwards."""
 from __future__ import annotations
 
 import errno
+import itertools
 import json
+import os
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,27 +154,78 @@ def keys_in_log(root: Path) -> list[str]:
         return [one.properties["KEYS"] for one in entries if isinstance(one, Record)]
 
 
-def left_to_do(done: Done, root: Path, count: int) -> int:
-    """The first of so many messages that is to be put again, by what stderr says."""
-    if re.search("[Dd]o not put (it|them) again", done.err):
-        return len(keys_in_log(root))
-    went_on = re.search(r"line (\d+): .*go on from there", done.err)
+def left_to_do(done: Done, count: int) -> int:
+    """How many of the lines are not to be put again, by what stderr and the last row say."""
+    went_on = re.search(r"[Gg]o on from line (\d+)", done.err)
     if went_on:
+        assert done.rows[-1]["next_line"] == int(went_on[1])
         return int(went_on[1]) - 1
+    if re.search("[Dd]o not put (it|them) again", done.err):
+        return count
     assert "try again" in done.err and "is stored" not in done.err, done.err
     return 0
 
 
-@pytest.mark.parametrize("options", [[], ["--batch", "1"], ["--batch", "4"], ["--flush", "async"]])
+def lines_of(count: int) -> list[str]:
+    """So many messages, and lines that have none."""
+    lines = []
+    for number in range(count):
+        lines += [""] * (number % 5 == 3)
+        lines += ['{"type":"blank"}'] * (number % 7 == 2)
+        lines.append(json.dumps({"topic": "orders", "body": "x" * 60, "keys": f"k{number}"}))
+    return lines
+
+
+OPTIONS = [[], ["--batch", "1"], ["--batch", "4"], ["--flush", "async"]]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
+def test_who_goes_on_where_a_sync_failed_has_each_message_once(
+    cli: Cli, tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has what was not answered."""
+    count, source, failures = 40, tmp_path / "lines", 0
+    real = os.fdatasync
+    for at in range(1, 60):
+        root = tmp_path / str(at)
+        put(root, [MessageExtBrokerInner("orders", b"", properties={"KEYS": "first"})])
+        calls = itertools.count(1)
+
+        def fails_once(descriptor: int, calls: Iterator[int] = calls, at: int = at) -> None:
+            if next(calls) == at:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            real(descriptor)
+
+        lines = lines_of(count)
+        source.write_text("\n".join(lines))
+        line = ["put", "--from", source, *options, "--format", "ndjson"]
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fdatasync", fails_once)
+            done = cli(*line, store=root)
+        if not done.code:
+            assert len(keys_in_log(root)) == count + 1
+            if next(calls) < at:
+                break
+            continue
+        failures += 1
+        assert done.code == 5, done
+        source.write_text("\n".join(lines[left_to_do(done, len(lines)) :]))
+        again = cli(*line, store=root)
+        assert again.code == 0, (done, again)
+        assert keys_in_log(root) == ["first", *(f"k{number}" for number in range(count))], done.err
+        assert_clean(root, CONFIG)
+    else:
+        raise AssertionError("the run never ends")
+    assert failures
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
 def test_who_puts_again_what_stderr_says_has_each_message_once(
     cli: Cli, tmp_path: Path, options: list[str]
 ) -> None:
     """Also where the disk is too full for the end of the command, too."""
     count = 40
-    lines = [
-        json.dumps({"topic": "orders", "body": "x" * 60, "keys": f"k{number}"})
-        for number in range(count)
-    ]
+    lines = lines_of(count)
     source = tmp_path / "lines"
     kinds = Counter[str]()
     for at in range(1, 400, 3):
@@ -184,12 +238,8 @@ def test_who_puts_again_what_stderr_says_has_each_message_once(
             assert done.code == 0
             break
         assert_error(done)
-        first = left_to_do(done, root, count)
-        if not re.search("[Dd]o not put", done.err):
-            kinds["go on"] += 1
-        else:
-            kinds["logged"] += 1
-            first -= 1  # The one that was there before.
+        first = left_to_do(done, len(lines))
+        kinds["logged" if re.search("[Dd]o not put", done.err) else "go on"] += 1
         source.write_text("\n".join(lines[first:]))
         again = cli(*line, "--format", "ndjson", store=root)
         assert again.code == 0, (done, again)

@@ -289,7 +289,7 @@ def test_a_file_in_the_place_of_a_queue_is_named_with_one_next_step(
     assert (done.code, done.err) == (5, f"error: {store}: {told}\n")
     lines = ndjson(tmp_path / "in", *({"topic": name, "body": "x"} for name in ("a", "new", "b")))
     done = cli("put", "--from", str(lines), "--format", "ndjson", store=store)
-    stored = "What was put before it is stored: go on from there."
+    stored = "What was put before it is stored: go on from line 2."
     assert (done.code, done.err) == (5, f"error: {store}: line 2: {told} {stored}\n")
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert [(row["topic"], row["queue_id"]) for row in rows] == [("a", 0), ("new", 0)]
@@ -471,6 +471,7 @@ def test_a_slow_disk_is_a_status(cli: Cli, store: Path, monkeypatch: pytest.Monk
     assert done.code == 5 and "FLUSH_DISK_TIMEOUT" in done.err
     (row,) = done.rows
     assert row["status"] == "FLUSH_DISK_TIMEOUT" and row["wrote_offset"] is not None
+    assert "do not put it again" in done.err
     assert cli(*PUT, "--body", "x", "--sync-flush-timeout", "5000", store=store).code == 0
 
 

@@ -23,9 +23,14 @@ from rmqctl.engine.flush.services import GroupCommitRequest, GroupCommitService
 from rmqctl.engine.flush.thread import ServiceThread
 from rmqctl.engine.log.logwriter import CommitLogWriter, is_able
 from rmqctl.engine.messagestore import MessageStore, WritableStore
-from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.record.message import (
+    EncodedMessage,
+    MessageExtBrokerInner,
+    PutMessageResult,
+    encode,
+)
 from rmqctl.engine.record.record import End, Record
-from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.record.status import NOT_AGAIN, PutMessageStatus
 from rmqctl.engine.start.logend import find_end
 from rmqctl.engine.state.checkpoint import read_checkpoint
 from rmqctl.engine.write.background import ReputMessageService
@@ -200,12 +205,10 @@ def test_a_disk_that_fails_fails_all_who_wait(tmp_path: Path, disk: Disk, servic
     flushed = store.max_offset
     if service:
         store.start(dispatch=False)
-    failed: list[CannotWrite] = []
+    failed: list[PutMessageResult] = []
 
     def put(number: int) -> None:
-        with pytest.raises(CannotWrite) as caught:
-            store.put_message(Message("T", b"%d" % number))
-        failed.append(caught.value)
+        failed.append(store.put_message(Message("T", b"%d" % number)))
 
     disk.gate.clear()
     disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
@@ -214,12 +217,13 @@ def test_a_disk_that_fails_fails_all_who_wait(tmp_path: Path, disk: Disk, servic
     disk.gate.set()
     for thread in threads:
         thread.join()
-    assert len(failed) == 3 and "Input/output error" in str(failed[0])
+    assert {one.status for one in failed} == {PutMessageStatus.FLUSH_DISK_TIMEOUT}
+    assert len(failed) == 3 and all(one.reason.startswith("Input/output error") for one in failed)
+    assert all(one.stored is not None and one.reason.endswith(NOT_AGAIN) for one in failed)
     assert store.writer._log.flushed_where == flushed
     disk.error = None
     # The system tells of lost pages once, and says yes to the next sync: nothing is safe any more.
-    with pytest.raises(CannotWrite):
-        store.put_message(Message("T", b"later"))
+    assert store.put_message(Message("T", b"later")).status is PutMessageStatus.FLUSH_DISK_TIMEOUT
     assert store.writer._log.flushed_where == flushed
     with pytest.raises(CannotWrite, match="Input/output"):
         store.close()

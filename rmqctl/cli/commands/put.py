@@ -389,4 +389,6 @@ def _status(settings: Settings, row: Row | None, line: int | None = None) -> int
         return 0
     where = "" if line is None else f"line {line}: "
     reason = row.get("reason", "the message was not stored")
-    return refused(settings, where, row["status"], reason, is_alone=line is None)
+    next_line = None if line is None else row.get("next_line")
+    alone = line is None
+    return refused(settings, where, row["status"], reason, is_alone=alone, next_line=next_line)

@@ -13,6 +13,14 @@ UNCHECKED = "unchecked"
 NOT_AGAIN = "do not put it again", "do not put them again"
 
 
+def logged(start: int, count: int, one: str, many: str) -> str:
+    """What is said of messages that the log has from physical offset ``start`` on, though their put
+    failed behind that: how many, then ``one`` or ``many``, and not to put them again."""
+    if count == 1:
+        return f"The log has the message (from {start} on){one}; {NOT_AGAIN[0]}"
+    return f"The log has the {count} messages from {start} on{many}; {NOT_AGAIN[1]}"
+
+
 class PutMessageStatus(Enum):
     """``PutMessageStatus``: what became of a put."""
 

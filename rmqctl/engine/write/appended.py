@@ -219,7 +219,8 @@ class Results(Sequence[PutMessageResult]):
 
 class Bulk(NamedTuple):
     """What one bulk became: the messages stored, in order, and the answer to the one that was
-    refused and ended it."""
+    refused and ended it; ``logged`` are those that the log has, though the answer is theirs."""
 
     stored: Stored
     refused: PutMessageResult | None
+    logged: int = 0

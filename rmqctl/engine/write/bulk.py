@@ -173,9 +173,9 @@ class BulkAppender:
         return not self._pauses and self.failure is None
 
     @staticmethod
-    def refused(answer: PutMessageResult | None) -> Bulk:
+    def refused(answer: PutMessageResult | None, *, logged: int = 0) -> Bulk:
         """A bulk of which nothing counts as stored."""
-        return Bulk(Stored(), answer)
+        return Bulk(Stored(), answer, logged)
 
     def fill(self) -> Bulk:
         """Appends one bulk; the put lock is held. What the source raises is kept in ``failure``,

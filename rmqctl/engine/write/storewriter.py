@@ -14,7 +14,7 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.flush.services import GroupCommitRequest
 from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
-from rmqctl.engine.record.status import NOT_AGAIN, PutMessageStatus
+from rmqctl.engine.record.status import PutMessageStatus, logged
 from rmqctl.engine.write.context import ReplicaService, WriteContext
 from rmqctl.engine.write.flags import RunningFlags
 from rmqctl.engine.write.put import MessagePutter, refused
@@ -260,9 +260,10 @@ class StoreWriter:
             runs = bulk.stored.derived()
             failure = self._dispatch(first.wrote_offset, len(bulk.stored), runs=runs)
         if failure is None:
-            failure = self._flush_up_to(last.wrote_offset + last.wrote_bytes, flush)
+            end = last.wrote_offset + last.wrote_bytes
+            failure = self._flush_up_to(end, flush, first.wrote_offset, len(bulk.stored))
         if failure is not None:
-            bulk = appender.refused(failure)
+            bulk = appender.refused(failure, logged=len(bulk.stored))
         self.stats.put_ended((perf_counter() - begin) * 1000, int(bulk.refused is not None))
         return bulk
 
@@ -314,14 +315,10 @@ class StoreWriter:
         except (CannotWrite, OSError) as error:
             result = refused(error)
             # So many of a bulk were not answered, and who puts them again has them twice.
-            logged = (
-                f"The log has the message (from {start} on): it appears in its queue and index as "
-                f"soon as there is room; {NOT_AGAIN[0]}"
-                if count == 1
-                else f"The log has the {count} messages from {start} on: they appear in their "
-                f"queues and index as soon as there is room; {NOT_AGAIN[1]}"
-            )
-            result.reason = f"{result.reason.rstrip('.')}. {logged}"
+            one = ": it appears in its queue and index as soon as there is room"
+            many = ": they appear in their queues and index as soon as there is room"
+            has = logged(start, count, one, many)
+            result.reason = f"{result.reason.rstrip('.')}. {has}"
             return result
         return None
 
@@ -329,11 +326,11 @@ class StoreWriter:
         """Waits for the disk, and for slaves, as far as a put of these must; what does not come in
         time becomes their status. ``waits`` says whether one of their putters waits at all (WAIT);
         without the service nobody else would flush for one that does not."""
-        last = stored[-1].stored
-        assert last is not None
+        first, last = stored[0].stored, stored[-1].stored
+        assert first is not None and last is not None
         next_offset = last.wrote_offset + last.wrote_bytes
         flush = flush and (waits or not self.flusher.group_commit.is_running)
-        failure = self._flush_up_to(next_offset, flush)
+        failure = self._flush_up_to(next_offset, flush, first.wrote_offset, len(stored))
         if waits and self.replica is not None and self.config.broker_role == "SYNC_MASTER":
             status = self.replica.submit(next_offset, self.config.slave_timeout)
             if status is not PutMessageStatus.PUT_OK:
@@ -342,29 +339,27 @@ class StoreWriter:
             for result in stored:
                 result.status, result.reason = failure.status, failure.reason
 
-    def _flush_up_to(self, next_offset: int, flush: bool) -> PutMessageResult | None:
-        """Waits until the log is on disk up to an offset (``submitFlushRequest``); without
-        ``flush`` only wakes who does it in the background. The answer when it takes too long.
-
-        :raises CannotWrite: the disk failed.
-        """
+    def _flush_up_to(
+        self, next_offset: int, flush: bool, start: int, count: int
+    ) -> PutMessageResult | None:
+        """Waits until the log is on disk up to an offset (``submitFlushRequest``), ``count``
+        messages from ``start`` on; without ``flush`` only wakes who does it in the background. The
+        answer when it takes too long, or the disk fails: the log has the messages all the same."""
         if not flush:
             self.flusher.wakeup()
             return None
         timeout = self.config.sync_flush_timeout
         try:
             status = self.flusher.group_commit.submit(GroupCommitRequest(next_offset, timeout))
+            reason = f"the disk took longer than {timeout} ms (syncFlushTimeout)"
         except OSError as error:
-            raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
+            status, reason = PutMessageStatus.FLUSH_DISK_TIMEOUT, str(error.strerror)
         # The flush has committed what buffers held, so that dispatch can go on.
         self.flusher.reput_message.wakeup()
         if status is PutMessageStatus.PUT_OK:
             return None
-        return PutMessageResult(
-            status,
-            reason=f"the disk took longer than {timeout} ms (syncFlushTimeout). The log has the "
-            f"message (up to {next_offset}), and it may be on disk or not",
-        )
+        one, many = (f", and {who} may be on disk or not" for who in ("it", "they"))
+        return PutMessageResult(status, reason=f"{reason}. {logged(start, count, one, many)}")
 
     def let_go(self) -> None:
         """Nothing is put any more, and nothing held of the store's files."""

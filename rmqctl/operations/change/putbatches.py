@@ -9,6 +9,7 @@ from formats import constants
 from rmqctl.engine.record.fields import NotAMessage
 from rmqctl.engine.record.form import RecordForm, room_of
 from rmqctl.engine.record.message import MessageExtBrokerInner, encoded_size, longest_record
+from rmqctl.engine.record.status import NOT_AGAIN
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.errors import TopicNotAllowed
 from rmqctl.operations.change.messagemaker import MessageMaker
@@ -48,10 +49,11 @@ def put_batches(
             row = append_result_row(result)
             if not result.is_ok:
                 # Others may have been read behind it, to know that it ends there.
-                run.refused, run.line = row, line
-                yield iter((row,))
+                run.line = line
+                is_logged = result.reason.endswith(NOT_AGAIN)
+                yield iter((run.refuse(row, len(batch) if is_logged else 0),))
                 return
-            run.stored += len(batch)
+            run.note_stored(len(batch))
             row["messages"] = len(batch)
             yield iter((row,))
     except (NotAMessage, TopicNotAllowed) as error:

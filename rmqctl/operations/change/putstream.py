@@ -8,7 +8,7 @@ yielded.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -55,6 +55,31 @@ class BulkPut:
     stored: int = 0
     refused: AppendResultRow | None = None
     passed_over: Counter[str] = field(default_factory=Counter)
+    #: Messages that the lines read so far have, and, of each line that has none, how many before
+    #: it; of those before the last message stored only how many there were.
+    messages: int = 0
+    _without: deque[int] = field(default_factory=deque)
+    _passed: int = 0
+
+    def pass_over(self) -> None:
+        """The last line has no message."""
+        self._without.append(self.messages)
+
+    def note_stored(self, messages: int) -> None:
+        """So many messages more are in the log."""
+        self.stored += messages
+        while self._without and self._without[0] < self.stored:
+            self._without.popleft()
+            self._passed += 1
+
+    def refuse(self, row: AppendResultRow, logged: int = 0) -> AppendResultRow:
+        """The run ends with a row, whose message, or messages, the log may have: the row, with the
+        line to go on from."""
+        in_log = self.stored + logged
+        passed = self._passed + sum(one < in_log for one in self._without)
+        row["next_line"] = in_log + passed + 1
+        self.refused = row
+        return row
 
     def refusal(self, error: NotAMessage | TopicNotAllowed) -> BadInputLine:
         """What ends the run at its last line."""
@@ -85,13 +110,12 @@ def put_lines(
     messages = _messages(lines, run, maker or MessageMaker())
     host_digits: dict[Host, str] = {}
     try:
-        for stored, refused in store.append_stream(messages, flush=flush):
-            run.stored += len(stored)
+        for stored, refused, logged in store.append_stream(messages, flush=flush):
+            run.note_stored(len(stored))
             # Rows are made as they are taken: thousands at once would only cost memory.
             yield (_stored_row(appended, host_digits) for appended in stored)
             if refused is not None:
-                run.refused = append_result_row(refused)
-                yield iter((run.refused,))
+                yield iter((run.refuse(append_result_row(refused), logged),))
                 return
     except (NotAMessage, TopicNotAllowed) as error:
         raise run.refusal(error) from None
@@ -139,6 +163,7 @@ class LineStream(Lines):
     def taken(self, at: int, lines: int) -> None:
         self.at = at
         self._run.line += lines
+        self._run.messages += lines
 
     def _each(self) -> Iterator[bytes | None]:
         """The lines one by one."""
@@ -207,6 +232,7 @@ def messages_of(
                 continue
             run.line += 1
             if not line or line.isspace():
+                run.pass_over()
                 continue
             try:
                 given = loads(line)
@@ -217,8 +243,11 @@ def messages_of(
                 raise NotAMessage(f"not a JSON object but {spelled(given)}")
             if "type" in given and is_other_row(given, ignore_unknown=maker.ignore_unknown):
                 run.passed_over[given["type"]] += 1
+                run.pass_over()
                 continue
-            yield make(given)
+            message = make(given)
+            run.messages += 1
+            yield message
     except LineTooLong as error:
         run.line += 1  # One that does not end is one of them.
         raise NotAMessage(str(error)) from None

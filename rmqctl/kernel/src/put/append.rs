@@ -91,8 +91,8 @@ pub struct Times {
     pub stored: i64,
 }
 
-/// How far it came: the place of the next record and of the next line, how many lines that were, and
-/// why no further one was taken.
+/// How far it came: the place of the next record and of the next line, how many lines that were,
+/// each of one message, and why no further one was taken.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taken {
     pub position: usize,
@@ -429,24 +429,22 @@ impl Maker {
         while taken.at < lines.len() {
             let rest = &lines[taken.at..];
             let line = &rest[..memchr(b'\n', rest).unwrap_or(rest.len())];
-            if !line.iter().all(|byte| b" \t\r".contains(byte)) {
-                if self.is_full(place, taken.position) {
-                    taken.stop = Stop::Full;
-                    return Ok(());
+            if self.is_full(place, taken.position) {
+                taken.stop = Stop::Full;
+                return Ok(());
+            }
+            let records = behind.records();
+            match self.take_line(records, place, taken.position, line, times.stored) {
+                Ok(made) => {
+                    behind.add(made);
+                    taken.position += made.row.size;
                 }
-                let records = behind.records();
-                match self.take_line(records, place, taken.position, line, times.stored) {
-                    Ok(made) => {
-                        behind.add(made);
-                        taken.position += made.row.size;
+                Err(stop) => {
+                    taken.stop = stop.0;
+                    if !self.ask(asked, stop, &mut place, taken.position, behind)? {
+                        return Ok(());
                     }
-                    Err(stop) => {
-                        taken.stop = stop.0;
-                        if !self.ask(asked, stop, &mut place, taken.position, behind)? {
-                            return Ok(());
-                        }
-                        continue;
-                    }
+                    continue;
                 }
             }
             taken.at += line.len() + 1;

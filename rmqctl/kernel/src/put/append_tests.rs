@@ -36,9 +36,9 @@ fn append(appender: &mut Appender, file: &mut [u8], position: usize, lines: &[u8
 #[test]
 fn lines_become_records() {
     let mut file = [0; 4096];
-    let lines = b"{\"topic\":\"t\",\"body\":\"x\"}\n \n{\"topic\":\"t\",\"tags\":\"y\"}\n";
+    let lines = b"{\"topic\":\"t\",\"body\":\"x\"}\n{\"topic\":\"t\",\"tags\":\"y\"}\n";
     let taken = append(&mut appender(), &mut file, 7, lines);
-    assert_eq!((taken.stop, taken.lines, taken.at), (Stop::Lines, 3, lines.len()));
+    assert_eq!((taken.stop, taken.lines, taken.at), (Stop::Lines, 2, lines.len()));
     let mut position = 7;
     for (queue_offset, body) in [(5, 1), (6, 0)] {
         let Found::Record(record) = read(&file, position, file.len(), FILE) else {
@@ -65,6 +65,8 @@ fn it_stops_where_something_is_to_be_asked() {
     let taken = append(&mut appender, &mut file, 950, &line);
     assert_eq!((taken.stop, taken.lines), (Stop::Room, 0));
     assert!(file[950..].iter().all(|byte| *byte == 0));
+    // A line without a message is not counted as one.
+    assert_eq!(append(&mut appender, &mut file, 0, b" \n").stop, Stop::Unsure);
     for other in [&b"{\"topic\":\"u\"}"[..], b"{\"topic\":\"t\",\"queue_id\":1}"] {
         assert_eq!(append(&mut appender, &mut file, 0, other).stop, Stop::Queue);
     }
