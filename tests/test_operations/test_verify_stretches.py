@@ -97,3 +97,7 @@ def test_the_options(cli: Cli, golden: Golden, tmp_path: Path) -> None:
     assert f"only the log from 0 to {offset} was read" in shown
     assert cli(*where, "--max-duration", "10").code == 2
     assert cli(*where, "--resume-from", "1", "--master", "local[1]").code == 2
+    # The log has lost its end since.
+    gone = cli(*where, "--resume-from", str(1 << 40), "--format", "ndjson")
+    assert gone.code == 5 and not gone.rows and "begin with --resume-from 0" in gone.err
+    assert cli(*where, "--resume-from", "0").code == 0

@@ -13,6 +13,7 @@ Other rooms use:
 """
 
 from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding
-from rmqctl.operations.verify.run import STRUCTURES, Summary, verify
+from rmqctl.operations.verify.run import Summary, verify
+from rmqctl.operations.verify.stretch import STRUCTURES
 
 __all__ = ["CODES", "ERROR", "INFO", "STRUCTURES", "WARNING", "Finding", "Summary", "verify"]

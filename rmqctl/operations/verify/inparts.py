@@ -30,9 +30,10 @@ from rmqctl.operations.verify.indexparts import IndexPart, IndexStart
 from rmqctl.operations.verify.log import LogChecker
 from rmqctl.operations.verify.queues import QueueChecker, waits_findings
 from rmqctl.operations.verify.queuestate import Waits
-from rmqctl.operations.verify.run import STRUCTURES, Summary, check_before
+from rmqctl.operations.verify.run import Summary, check_before
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.storedunits import LEAST_STORED, StoredUnits, UnitsLookup
+from rmqctl.operations.verify.stretch import STRUCTURES
 from rmqctl.operations.verify.undispatched import Undispatched
 
 __all__ = [

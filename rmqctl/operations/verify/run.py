@@ -41,22 +41,10 @@ from rmqctl.operations.verify.queueext import check_ext_directory
 from rmqctl.operations.verify.queues import QueueChecker
 from rmqctl.operations.verify.rocksdbqueues import queue_checker
 from rmqctl.operations.verify.snapshot import Snapshot
+from rmqctl.operations.verify.stretch import STRUCTURES, VerifyPlan
 from rmqctl.operations.verify.timer import check_timer
 
 _QUEUE_FILES = paths.CONSUME_QUEUE + "/"
-#: What can be checked by itself, and where its files lie.
-STRUCTURES = {
-    "commitlog": (paths.COMMIT_LOG,),
-    "queues": (
-        paths.CONSUME_QUEUE,
-        paths.CONSUME_QUEUE_EXT,
-        paths.BATCH_CONSUME_QUEUE,
-        paths.COMPACTION,
-    ),
-    "index": (paths.INDEX,),
-    "checkpoint": (paths.CHECKPOINT,),
-    "timer": (paths.TIMER_WHEEL, paths.TIMER_LOG, "config"),
-}
 
 
 @dataclass(slots=True)
@@ -128,11 +116,11 @@ def verify(
 
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
-    :raises NoRecordAt: none starts at ``resume_from``.
+    :raises GoesOnNowhere: none starts at ``resume_from``.
     """
     paths.check_store(root)
     summary = Summary()
-    plan = _Plan(jobs, frozenset(only) or frozenset(STRUCTURES), resume_from, is_over)
+    plan = VerifyPlan(jobs, frozenset(only) or frozenset(STRUCTURES), resume_from, is_over)
     for found in _run(root, config, summary, progress or (lambda done: None), plan):
         summary.severities[found.severity] += 1
         yield found
@@ -216,34 +204,8 @@ def _named(geometry: Geometry) -> str:
     return f"maxHashSlotNum={geometry.hash_slot_num}, maxIndexNum={geometry.index_num}"
 
 
-class _Plan(NamedTuple):
-    """By how many threads the log is read, what is checked, and which stretch of the log."""
-
-    jobs: int
-    only: frozenset[str]
-    resume_from: int | None
-    is_over: Callable[[], bool]
-
-    def begin(self, snapshot: Snapshot) -> int | None:
-        """Where to begin; None: where the log does. :raises NoRecordAt: nothing starts there."""
-        if self.resume_from is None:
-            return None
-        with closing(snapshot.open_log()) as log:
-            if self.resume_from <= log.min_offset:
-                return None
-            if not isinstance(log.entry_at(self.resume_from), Blank | Record):
-                log.record_at(self.resume_from)
-        return self.resume_from
-
-    def tells(self, found: Finding) -> bool:
-        """Whether a finding of the files as such is of something that is checked, or of none of the
-        structures."""
-        first = (found.path or "").split("/")[0]
-        return not any(first in STRUCTURES[name] for name in STRUCTURES.keys() - self.only)
-
-
 def _run(
-    root: Path, config: MessageStoreConfig, summary: Summary, progress: Progress, plan: _Plan
+    root: Path, config: MessageStoreConfig, summary: Summary, progress: Progress, plan: VerifyPlan
 ) -> Iterator[Finding]:
     snapshot = Snapshot.of(root, config := as_written(root, config), reads_rocksdb=True)
     summary.look_at(snapshot, plan.only)
@@ -323,7 +285,7 @@ class _Checkers(NamedTuple):
 
 
 def _of_entry(
-    plan: _Plan, entry: ScanEntry | Plain, checkers: _Checkers, dispatcher: Dispatcher
+    plan: VerifyPlan, entry: ScanEntry | Plain, checkers: _Checkers, dispatcher: Dispatcher
 ) -> Iterator[Finding]:
     """What is told of the next entry of the log."""
     records, queues, index, _ = checkers
@@ -338,7 +300,7 @@ def _of_entry(
         yield from index.add(key_batch(entry))
 
 
-def _finished(plan: _Plan, summary: Summary, checkers: _Checkers) -> Iterator[Finding]:
+def _finished(plan: VerifyPlan, summary: Summary, checkers: _Checkers) -> Iterator[Finding]:
     """What is told behind the last record: at the end of the log, or of a stretch of it."""
     records, queues, index, checkpoint = checkers
     paused, end = summary.next_offset is not None, summary.max_offset
