@@ -653,6 +653,43 @@ def test_a_disk_that_fails_between_the_moves(sound: Path, tmp_path: Path) -> Non
     assert 10 < at < 100
 
 
+def test_a_repair_that_was_taken_back_is_not_done_again(sound: Path, tmp_path: Path) -> None:
+    """Whatever the disk does to the files that are left of it."""
+    unlink = os.unlink
+    for at in range(100):
+        root = break_store(Path(shutil.copytree(sound, tmp_path / f"{at}")))
+        before = everything(root)
+        apply(root, CONFIG, make_plan(root, CONFIG))
+        calls = 0
+
+        def fails(path: Any, *names: Any, at: int = at, **more: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls > at:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            unlink(path, *names, **more)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(os, "unlink", fails)
+            try:
+                undo(root, CONFIG)
+            except RepairCutOff:
+                pass
+            else:
+                after = everything(root)
+                left = [name for name in after if name.startswith("rmqctl-")]
+                assert {name: after[name] for name in after if name not in left} == before
+                with pytest.raises(NoRepair):
+                    resume(root, CONFIG)
+                if not left:
+                    break
+                continue
+        resume(root, CONFIG)
+        assert findings_of(root)[0] == []
+    else:
+        raise AssertionError("the run never ends")
+
+
 def test_what_is_taken_back_comes_back_in_pieces(
     broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import NoneType
@@ -334,8 +334,11 @@ class Mover:
         tails = {self._kept_tail(move) for move in self._journal.moves if move.length}
         is_all_back = all(path in tails for path in kept_files(self._directory))
         with _cut_off_told(self._root):
-            os.unlink(self._directory / JOURNAL)
-            durable.sync_directory(self._directory)
+            # A plan without a journal would be one that is still to be done.
+            for name in (PLAN, JOURNAL):
+                (self._directory / name).unlink(missing_ok=name == PLAN)
+                durable.sync_directory(self._directory)
+        with suppress(OSError):  # The store is as it was: who repairs next removes the rest.
             if is_all_back:
                 shutil.rmtree(self._directory)
             else:

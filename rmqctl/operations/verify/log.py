@@ -37,6 +37,7 @@ from rmqctl.operations.verify.findings import CODES, Finding, finding
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.undispatched import Undispatched
 
+_DAMAGED = "last-record-damaged"
 #: Of a torn tail behind which units point.
 _DISPATCHED = (
     "Its message had its unit: a broker that does not force each to disk (ASYNC_FLUSH) may have "
@@ -225,9 +226,10 @@ class LogChecker:
             stale = end.reason == "physical-offset-mismatch"
             code, advice = "stale-record" if stale else "torn-tail", None
             if self.snapshot.dispatched_to > end.physical_offset:
-                # What has a unit was whole; a crash may have kept the one and not the other.
-                code = "torn-tail" if self.snapshot.unclean else "last-record-damaged"
-                advice = _DISPATCHED if self.snapshot.unclean else None
+                # What has a unit was whole; a crash may have kept the one and not the other, and
+                # of a file that was cut its length says enough.
+                is_torn = self.snapshot.unclean or bool(self.log.files.irregular)
+                code, advice = ("torn-tail", _DISPATCHED) if is_torn else (_DAMAGED, None)
             found = finding(code, expected=end.expected, found=end.found, **where)
             yield found if advice is None else found._replace(advice=advice)
 
