@@ -13,7 +13,14 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from formats.constants import INT_MAX, INT_MIN, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from formats.constants import (
+    INT_MAX,
+    INT_MIN,
+    LONG_MAX,
+    LONG_MIN,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+)
 
 # A surrogate in UTF-8 is malformed. Java replaces it as a whole, Python byte by byte.
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
@@ -22,9 +29,9 @@ _REPLACEMENT = "\ufffd".encode()
 _NAME_VALUE_SEPARATOR = NAME_VALUE_SEPARATOR.encode()
 _PROPERTY_SEPARATOR = PROPERTY_SEPARATOR.encode()
 
-_INT_RANGE = range(INT_MIN, INT_MAX + 1)
+_INT_RANGE, _LONG_RANGE = range(INT_MIN, INT_MAX + 1), range(LONG_MIN, LONG_MAX + 1)
 # Digits of any script, as `Character#digit` takes them.
-_JAVA_INT = re.compile(r"[+-]?\d+")
+_WHOLE = re.compile(r"[+-]?\d+")
 
 _TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 # White space to Python, and not to Java: the next line, and spaces that do not break.
@@ -178,6 +185,11 @@ def java_int_value(number: int) -> int:
     return (number - INT_MIN) % len(_INT_RANGE) + INT_MIN
 
 
+def java_long_value(number: int) -> int:
+    """A sum or product as a `long` has it: the low 64 bits, with their sign."""
+    return (number - LONG_MIN) % (1 << 64) + LONG_MIN
+
+
 def java_trim(text: str) -> str:
     """`String#trim`: without the characters up to the space at both ends, and no others."""
     return text.strip(_TRIMMED)
@@ -190,10 +202,19 @@ def is_blank(text: str) -> bool:
 
 def java_int(text: str) -> int | None:
     """`Integer#parseInt`; None where it throws."""
-    if not _JAVA_INT.fullmatch(text) or max(text) > "\uffff":
+    return _parsed(text, _INT_RANGE)
+
+
+def java_long(text: str) -> int | None:
+    """`Long#parseLong`; None where it throws."""
+    return _parsed(text, _LONG_RANGE)
+
+
+def _parsed(text: str, numbers: range) -> int | None:
+    if not _WHOLE.fullmatch(text) or max(text) > "\uffff":
         return None
     digits = text.lstrip("+-").lstrip("0")
-    if len(digits) > len(str(_INT_RANGE.stop)):
+    if len(digits) > len(str(numbers.stop)):
         return None
     number = -int(digits or "0") if text[0] == "-" else int(digits or "0")
-    return number if number in _INT_RANGE else None
+    return number if number in numbers else None

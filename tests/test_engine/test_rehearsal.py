@@ -12,7 +12,6 @@ from formats import layouts
 from rmqctl.engine.messagestore import WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.rehearsal import brokerlog
-from rmqctl.engine.rehearsal.brokerfiles import java_long, parsed_long
 from rmqctl.engine.rehearsal.brokerrecord import Checked, check_message
 from rmqctl.engine.rehearsal.model import Outcome
 from rmqctl.engine.rehearsal.rehearse import rehearse
@@ -219,10 +218,3 @@ def test_queue_files_of_one_unit_are_cut_for_ever(tmp_path: Path, golden: Golden
             (directory / f"{at:020d}").write_bytes(data[at : at + 20])
     outcome = rehearse(root, config)
     assert outcome.reason is not None and "for ever" in outcome.reason
-
-
-def test_numbers_are_javas() -> None:
-    assert java_long((1 << 63) - 1 + 1) == -(1 << 63)
-    assert parsed_long("00000000000000001024") == 1024
-    assert parsed_long("-5") == -5
-    assert parsed_long(str(1 << 63)) is parsed_long("12x") is parsed_long("") is None

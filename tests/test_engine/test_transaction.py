@@ -94,6 +94,8 @@ def test_op_messages_of_any_kind_are_read(tmp_path: Path) -> None:
         ({"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"}, 60_000),
         ({"CHECK_IMMUNITY_TIME_IN_SECONDS": "-1"}, 6000),
         ({"CHECK_IMMUNITY_TIME_IN_SECONDS": "soon"}, 6000),
+        ({"CHECK_IMMUNITY_TIME_IN_SECONDS": str(1 << 63)}, 6000),
+        ({"CHECK_IMMUNITY_TIME_IN_SECONDS": str((1 << 63) - 1)}, -1000),
     ],
 )
 def test_time_out(properties: dict[str, str], expected: int) -> None:
@@ -121,7 +123,8 @@ def test_an_op_message_goes_to_the_queue_of_its_half(golden: Golden) -> None:
 
 @pytest.mark.parametrize(
     ("text", "times"),
-    [(None, 0), ("0", 0), ("15", 15), ("-2", -2), ("x", -1), ("", -1), ("1" * 11, -1), (" 1", -1)],
+    [(None, 0), ("0", 0), ("15", 15), ("-2", -2), ("x", -1), ("", -1), ("1" * 11, -1), (" 1", -1)]
+    + [("3000000000", -1), ("00000000003", 3)],
 )
 def test_how_often_a_half_was_asked_about(text: str | None, times: int) -> None:
     """``needDiscard``: ``getInt`` gives -1 for what is no number."""

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from formats.constants import LONG_MAX, LONG_MIN
 from formats.properties import PROPERTIES
 from formats.text import (
     decode_properties,
@@ -12,6 +13,8 @@ from formats.text import (
     encode_utf8,
     hash_map_order,
     index_key_hash,
+    java_long,
+    java_long_value,
     join_properties,
     split_properties,
     string_hash_code,
@@ -236,3 +239,28 @@ def test_encode_properties_writes_the_empty_and_skips_none() -> None:
     assert encode_properties({}) == b""
     assert encode_properties({"a": None}) == b""
     assert encode_properties({"a": "", "b": None, "c": "d"}) == b"a\x01\x02c\x01d"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("00000000000000001024", 1024),
+        ("+5", 5),
+        ("-5", -5),
+        ("\uff15", 5),
+        ("0" * 30 + "7", 7),
+        (str(LONG_MAX), LONG_MAX),
+        (str(LONG_MIN), LONG_MIN),
+        (str(LONG_MAX + 1), None),
+        (str(LONG_MIN - 1), None),
+        *((text, None) for text in ("", "-", "12x", " 1", "1 ", "1_0", "9" * 5000)),
+    ],
+)
+def test_java_long_is_parse_long(text: str, number: int | None) -> None:
+    assert java_long(text) == number
+
+
+def test_a_long_wraps() -> None:
+    assert java_long_value(LONG_MAX + 1) == LONG_MIN
+    assert java_long_value(LONG_MAX) == LONG_MAX
+    assert java_long_value(LONG_MIN * 3) == LONG_MIN

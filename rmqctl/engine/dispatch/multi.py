@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from formats import constants
-from formats.text import is_blank
+from formats.text import is_blank, java_long
 from rmqctl.engine.dispatch.rules import Dispatcher, java_split, topic_allows_lmq
 from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.message import MessageExtBrokerInner
-
-_JAVA_LONG = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
@@ -54,4 +51,4 @@ def offsets_are_numbers(properties: dict[str, str]) -> bool:
     if not names.strip() or not offsets.strip():
         return True
     parts = java_split(offsets)
-    return len(parts) != len(java_split(names)) or all(_JAVA_LONG.fullmatch(p) for p in parts)
+    return len(parts) != len(java_split(names)) or None not in map(java_long, parts)

@@ -8,11 +8,10 @@ for one record, :func:`unit_batch` and :func:`key_batch` for a scanner's batch. 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
-from formats.text import index_key_hash, java_int, tags_code
+from formats.text import index_key_hash, java_int, java_long, tags_code
 from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 MAX_QUEUE_OFFSET = constants.LONG_MAX // constants.CQ_STORE_UNIT_SIZE - 1
 _LONG_RANGE = 1 << 64
 _SHORT_MAX = (1 << 15) - 1
-_WHOLE = re.compile(r"[+-]?\d+")
 #: Kinds of transaction records that get no unit.
 NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
 _NOT_IN_LIGHT_QUEUES = (constants.RETRY_GROUP_TOPIC_PREFIX, constants.SYSTEM_TOPIC_PREFIX)
@@ -114,7 +112,7 @@ class Dispatcher:
         base, count = record.queue_offset, 1
         texts = [properties.get(name) for name in ("INNER_BASE", "INNER_NUM")]
         if None not in texts:
-            numbers = [_java_long(text) for text in texts if text is not None]
+            numbers = [java_long(text) for text in texts if text is not None]
             if None in numbers:
                 return None
             base, count = (number for number in numbers if number is not None)
@@ -210,14 +208,6 @@ def message_keys(properties: dict[str, str]) -> list[str]:
     unique = properties.get(constants.PROPERTY_UNIQ_KEY)
     keys = properties.get(constants.PROPERTY_KEYS, "").split(constants.KEY_SEPARATOR)
     return ([unique] if unique is not None else []) + [key for key in keys if key]
-
-
-def _java_long(text: str) -> int | None:
-    """``Long#parseLong`` of ASCII digits; None where it throws."""
-    if not text.isascii() or not _WHOLE.fullmatch(text) or len(text) > 20:
-        return None
-    number = int(text)
-    return number if constants.LONG_MIN <= number <= constants.LONG_MAX else None
 
 
 def has_bad_delay(topic: str, properties: dict[str, str]) -> bool:

@@ -7,32 +7,15 @@ and the first and last of them, whatever their number.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.constants import LONG_MAX, LONG_MIN
+from formats.text import java_long
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.rehearsal.model import Deleted, StartFails
 from rmqctl.errors import CannotRead
-
-_JAVA_LONG = re.compile(r"[+-]?\d+")
-_LONG_RANGE = 1 << 64
-
-
-def java_long(number: int) -> int:
-    """A sum or product as Java's ``long`` has it."""
-    return (number - LONG_MIN) % _LONG_RANGE + LONG_MIN
-
-
-def parsed_long(text: str) -> int | None:
-    """``Long#parseLong``; None where it throws."""
-    if not _JAVA_LONG.fullmatch(text) or len(text) > len(str(LONG_MIN)) + 20:
-        return None
-    number = int(text)
-    return number if LONG_MIN <= number <= LONG_MAX else None
 
 
 class Run(NamedTuple):
@@ -89,7 +72,7 @@ class BrokerFileQueue:
             if is_directory or size != self.file_size:
                 what = "a directory" if is_directory else f"{size} bytes"
                 raise StartFails(f"{shown}: {what}, not a file of {self.file_size} bytes")
-            offset = parsed_long(entry.name)
+            offset = java_long(entry.name)
             if offset is None:
                 raise StartFails(f"{shown}: the name is no offset")
             self.files.append(BrokerFile(path, offset, size))

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from formats.constants import INT_MAX
+from formats.text import java_long_value
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, unit_dtype
 from rmqctl.engine.queue.recovery import RECOVERED_FILES
-from rmqctl.engine.rehearsal.brokerfiles import BrokerFile, BrokerFileQueue, Run, java_long
+from rmqctl.engine.rehearsal.brokerfiles import BrokerFile, BrokerFileQueue, Run
 from rmqctl.engine.rehearsal.model import QueueState, StartFails
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class BrokerQueue:
         while True:
             count, last = self._leading(files[number], 0, None)
             if last is not None:
-                self.max_physical_offset = java_long(sum(last))
+                self.max_physical_offset = java_long_value(sum(last))
             is_full = count * UNIT_SIZE == self.queue.file_size
             if not is_full or number + 1 == len(files):
                 break
@@ -161,11 +162,11 @@ class BrokerQueue:
                 self.queue.delete_last("behind-log-end")
                 continue
             file.wrote = UNIT_SIZE
-            self.max_physical_offset = java_long(offset + size)
+            self.max_physical_offset = java_long_value(offset + size)
             count, last = self._leading(file, 1, log_end)
             if last is not None:
                 file.wrote += count * UNIT_SIZE
-                self.max_physical_offset = java_long(sum(last))
+                self.max_physical_offset = java_long_value(sum(last))
             if self.queue.file_size == UNIT_SIZE:
                 raise StartFails("queues whose files have one unit each are cut for ever")
             return
@@ -227,9 +228,9 @@ class BrokerQueue:
 
     def put(self, offset: int, size: int, queue_offset: int) -> None:
         """``putMessagePositionInfo``."""
-        if java_long(offset + size) <= self.max_physical_offset:
+        if java_long_value(offset + size) <= self.max_physical_offset:
             return
-        expected = java_long(queue_offset * UNIT_SIZE)
+        expected = java_long_value(queue_offset * UNIT_SIZE)
         file = self.queue.last_for(expected, self.directory)
         if file.is_first_created and queue_offset != 0 and file.wrote == 0:
             self.min_logic = expected
@@ -238,7 +239,7 @@ class BrokerQueue:
                 self._append(file, blanks, (0, 0), (INT_MAX, INT_MAX))
         if queue_offset != 0 and expected < file.file_from_offset + file.wrote:
             return
-        self.max_physical_offset = java_long(offset + size)
+        self.max_physical_offset = java_long_value(offset + size)
         self._append(file, 1, (offset, offset), (size, size))
 
     def put_all(

@@ -9,14 +9,14 @@ from pathlib import Path
 from struct import Struct
 
 from formats import constants, layouts
-from formats.text import java_int
+from formats.text import java_int, java_long
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.index.header import HEADER, IndexHeader
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.record.record import LONGEST_PREFIX, prefix_at
 from rmqctl.engine.rehearsal.brokerdispatch import BrokerQueues
-from rmqctl.engine.rehearsal.brokerfiles import BrokerFileQueue, parsed_long, subdirectories
+from rmqctl.engine.rehearsal.brokerfiles import BrokerFileQueue, subdirectories
 from rmqctl.engine.rehearsal.brokerlog import BrokerLog, Records
 from rmqctl.engine.rehearsal.brokerrecord import Request
 from rmqctl.engine.rehearsal.model import Deleted, Outcome, StartFails, Step
@@ -162,7 +162,7 @@ class _Rehearsal:
                 if self.as_5:
                     raise StartFails(f"index/{name}: a directory, not an index file")
                 return  # 4.9.3 leaves it, and what comes after it, out.
-            if parsed_long(name) is None or self.outcome.is_clean:
+            if java_long(name) is None or self.outcome.is_clean:
                 continue
             header = _index_header(path)
             if header.end_timestamp > checkpoint.index_msg_timestamp:

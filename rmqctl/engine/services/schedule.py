@@ -10,7 +10,6 @@ started again delivers the other four once more. The progress stored here is the
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from isal.isal_zlib import crc32
 
 from formats import constants
 from formats.constants import INT_MAX, LONG_MAX
+from formats.text import java_int
 from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit, is_ext_addr
@@ -28,7 +28,6 @@ from rmqctl.engine.state.persist import persist
 from rmqctl.engine.write.bulk import PropertyEncoder
 from rmqctl.errors import ConfigFileUnreadable
 
-_JAVA_INT = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _WINDOW = 1 << 16
 #: ``new ConcurrentHashMap(32)`` has a table of 64; its order is what a broker writes.
 _TABLE_SIZE = 64
@@ -224,7 +223,8 @@ def message_timeup(
     problem = topic_directory_problem(topic)
     if problem is not None:
         return Undeliverable("real-topic-not-allowed", False, f"REAL_TOPIC {topic!r}: {problem}")
-    if not _JAVA_INT.fullmatch(queue_id) or not 0 <= int(queue_id) <= INT_MAX:
+    number = java_int(queue_id)
+    if number is None or number < 0:
         return Undeliverable("real-queue-id-not-allowed", False, f"REAL_QID is {queue_id!r}")
     data = encode(properties)
     properties.pop(constants.PROPERTY_DELAY_TIME_LEVEL, None)
@@ -232,7 +232,7 @@ def message_timeup(
     return MessageExtBrokerInner(
         topic,
         body,
-        int(queue_id),
+        number,
         record.flag,
         record.sys_flag,
         properties,

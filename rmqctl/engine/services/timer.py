@@ -9,9 +9,8 @@ with the same UNIQ_KEY stands in its real topic.
 from __future__ import annotations
 
 import os
-import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from formats import constants
 from formats.constants import TIMER_TOPIC
+from formats.text import java_long
 from rmqctl.engine.files import paths
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import timer_log_file_size
@@ -37,7 +37,6 @@ RECALLED = "recalled"
 GONE = "gone"
 #: Those that a broker may have (``MessageStoreConfig#setTimerPrecisionMs``).
 PRECISIONS = (1000, 500, 200, 100)
-_JAVA_LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 #: Slots that are asked for the precision, and steps back in ``reviseQueueOffset``.
 _SLOTS_ASKED = 64
 _MOST_STEPS_BACK = 20_000
@@ -57,17 +56,15 @@ class Timed(NamedTuple):
     total_size: int
 
 
-def java_long(text: str | None) -> int | None:
-    """What ``Long.parseLong`` makes of a property; None where it throws."""
-    if text is None or not _JAVA_LONG.fullmatch(text):
-        return None
-    number = int(text)
-    return number if constants.LONG_MIN <= number <= constants.LONG_MAX else None
+def number_of(properties: Mapping[str, str], name: str) -> int | None:
+    """What ``Long.parseLong`` makes of a property; None where it throws, or there is none."""
+    text = properties.get(name)
+    return None if text is None else java_long(text)
 
 
 def out_timestamp(record: Record) -> int | None:
     """When a record of the timer's topic is delivered (ms): its TIMER_OUT_MS."""
-    return java_long(record.properties.get(constants.PROPERTY_TIMER_OUT_MS))
+    return number_of(record.properties, constants.PROPERTY_TIMER_OUT_MS)
 
 
 def recalled_key(record: Record) -> str | None:

@@ -21,7 +21,7 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.services.timer import (
     Timer,
     copy_of,
-    java_long,
+    number_of,
     out_timestamp,
     recalled_key,
     victim_keys,
@@ -240,7 +240,7 @@ class TimerSet:
 
 
 def _rolls(record: Record) -> int:
-    return java_long(record.properties.get(constants.PROPERTY_TIMER_ROLL_TIMES)) or 0
+    return number_of(record.properties, constants.PROPERTY_TIMER_ROLL_TIMES) or 0
 
 
 def _identity(record: Record) -> tuple[str | None, ...]:

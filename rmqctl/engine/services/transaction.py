@@ -13,13 +13,12 @@ progress is not pending, its copy is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from formats import constants
-from formats.text import encode_properties
+from formats.text import encode_properties, java_int, java_long, java_long_value
 from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
@@ -34,8 +33,6 @@ REMOVE_TAG = "d"
 PROPERTY_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 PROPERTY_ORIGINAL_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 PROPERTY_IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-_JAVA_INT = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
-_JAVA_LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _LARGEST_OP_BODY = 1 << 20
 
 
@@ -83,7 +80,7 @@ def op_messages(store: MessageStore, queue_id: int, start: int) -> Iterator[Op]:
         if tags == REMOVE_TAG and record.body_length <= _LARGEST_OP_BODY:
             # Brokers of 5.x end several with one, separated by commas.
             texts = store.body(record).decode("ascii", "replace").split(",")
-            ends = tuple(int(text) for text in texts if _JAVA_LONG.fullmatch(text))
+            ends = tuple(number for text in texts if (number := java_long(text)) is not None)
         yield Op(record, ends)
 
 
@@ -116,8 +113,8 @@ def time_out_of(properties: dict[str, str], transaction_time_out: int) -> int:
     text = properties.get(PROPERTY_IMMUNITY_SECONDS)
     if text is None:
         return transaction_time_out
-    seconds = int(text) if _JAVA_LONG.fullmatch(text) else -1
-    return transaction_time_out if seconds == -1 else seconds * 1000
+    seconds = java_long(text)
+    return transaction_time_out if seconds in (None, -1) else java_long_value(seconds * 1000)
 
 
 def check_times(properties: dict[str, str]) -> int:
@@ -125,14 +122,15 @@ def check_times(properties: dict[str, str]) -> int:
     text = properties.get(PROPERTY_CHECK_TIMES)
     if text is None:
         return 0
-    return int(text) if _JAVA_INT.fullmatch(text) else -1
+    times = java_int(text)
+    return -1 if times is None else times
 
 
 def original_queue_offset(properties: dict[str, str]) -> int | None:
     """Of a half that was put back while it was not to be asked about: the queue offset of the first
     one, which an op message may name instead (``checkPrepareQueueOffset``)."""
     text = properties.get(PROPERTY_ORIGINAL_QUEUE_OFFSET, "")
-    return int(text) if _JAVA_LONG.fullmatch(text) else None
+    return java_long(text)
 
 
 # --- what ends a transaction ---------------------------------------------------------------------
@@ -158,7 +156,8 @@ def commit_problem(half: Record) -> str | None:
     problem = topic_directory_problem(topic)
     if problem is not None:
         return f"REAL_TOPIC {topic!r}: {problem}"
-    if not _JAVA_INT.fullmatch(queue_id) or not 0 <= int(queue_id) <= constants.INT_MAX:
+    number = java_int(queue_id)
+    if number is None or number < 0:
         return f"REAL_QID is {queue_id!r}"
     return None
 

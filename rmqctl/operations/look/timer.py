@@ -81,7 +81,7 @@ def _rows(
 def _row(store: MessageStore, timed: Timed) -> TimerMessageRow:
     record, unit = timed.record, timed.unit
     properties = {} if record is None else record.properties
-    rolls = rules.java_long(properties.get(constants.PROPERTY_TIMER_ROLL_TIMES))
+    rolls = rules.number_of(properties, constants.PROPERTY_TIMER_ROLL_TIMES)
     copy = None
     if record is not None and timed.state in (rules.DUE, rules.OVERDUE):
         copy = rules.copy_of(store, record)
