@@ -195,6 +195,14 @@ def java_trim(text: str) -> str:
     return text.strip(_TRIMMED)
 
 
+def java_split(text: str, separator: str) -> list[str]:
+    """`String#split` at one character that means itself: without the empty strings at the end."""
+    parts = text.split(separator)
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts if parts[0] or len(parts) > 1 or separator not in text else []
+
+
 def is_blank(text: str) -> bool:
     """`StringUtils#isBlank`: nothing but white space as `Character#isWhitespace` has it."""
     return all(character.isspace() and character not in _NO_WHITE_SPACE for character in text)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from formats import constants
+from rmqctl.engine.dispatch.multi import add_queue_offsets
 from rmqctl.engine.files import mappedfile
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
@@ -594,6 +595,41 @@ def test_the_default_delay_levels() -> None:
 def test_a_bad_value_names_its_line(line: str) -> None:
     with pytest.raises(BrokerConfError, match="line 2"):
         parse_broker_conf(f"brokerName=a\n{line}")
+
+
+def test_what_is_taken_out_of_a_map_leaves_its_room() -> None:
+    """A table of 16 grows at the thirteenth name, which WAIT or DELAY may be, and stays as it is:
+    by that go the places of the others. The bytes are those of 4.9.3."""
+    names = [f"n{number}" for number in range(100, 110)]
+    properties = dict.fromkeys(names, "v") | {"INNER_MULTI_DISPATCH": "%LMQ%one"}
+    rest = b"".join(b"\2n%d\1v" % n for n in (100, 103, 104, 101, 102, 107, 108, 105, 106, 109))
+    grown = b"INNER_MULTI_DISPATCH\1%LMQ%one\2INNER_MULTI_QUEUE_OFFSET\1" + b"7" + rest
+    waits = MessageExtBrokerInner("T", b"x", properties=properties | {"WAIT": "true"})
+    cleared = MessageExtBrokerInner("T", b"x", properties=properties, cleared=("DELAY",))
+    for message in (waits, cleared):
+        stored = add_queue_offsets(message, [7])
+        assert stored.properties_bytes == grown and "WAIT" not in stored.properties
+    small = add_queue_offsets(MessageExtBrokerInner("T", b"x", properties=properties), [7])
+    assert small.properties_bytes is not None and not small.properties_bytes.startswith(b"INNER")
+
+
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        ("1s 2m", [1000, 120_000]),
+        ("+5s -5s 1s ", [5000, -5000, 1000]),
+        ("9223372036854775807d", [-86_400_000]),  # A product of Java.
+        *((text, None) for text in ("1s 2x", "1s  5s", "1s\t2s", "5", "s", "1.5s", "1S")),
+    ],
+)
+def test_delay_levels_are_read_as_a_broker_reads_them(text: str, levels: list[int] | None) -> None:
+    """``ScheduleMessageService#parseDelayLevel``: 4.9.3 does not start where one is none."""
+    config = replace(MessageStoreConfig(), message_delay_level=text)
+    if levels is None:
+        with pytest.raises(BrokerConfError, match="messageDelayLevel"):
+            config.delay_levels()
+    else:
+        assert config.delay_levels() == levels
 
 
 def test_a_bad_delay_level_and_an_unreadable_file(tmp_path: Path) -> None:

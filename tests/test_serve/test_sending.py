@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from formats.remotingcodes import CommandFlag, RequestCode, ResponseCode
+from formats.text import hash_map_order
 from rmqctl.engine.files import filequeue
 from rmqctl.engine.log import logwriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
@@ -91,6 +92,21 @@ def send(client: Client, body: bytes = b"hello", **changed: Any) -> Any:
 
 def stored(dialogue: Dialogue) -> list[Record]:
     return [e for e in dialogue.served.store.commit_log.walk() if isinstance(e, Record)]
+
+
+def test_the_map_of_a_message_keeps_the_room_it_had_for_wait(dialogue: Dialogue) -> None:
+    """A table of 16 grows at the thirteenth name. As 4.9.3 stores what its client sends."""
+    names = [f"key-{number}" for number in range(0, 407, 37)]
+    text = "\2".join(f"{name}\1v" for name in names)
+    for properties in (text, f"{text}\2WAIT\1true"):
+        assert send(dialogue.client(), properties=properties).code == 0
+    few, grown = (
+        [pair.split("\1")[0] for pair in record.properties_bytes.decode().split("\2")]
+        for record in stored(dialogue)
+    )
+    assert few == hash_map_order([*names, "CLUSTER"])
+    assert grown == [one for one in hash_map_order([*names, "WAIT", "CLUSTER"]) if one != "WAIT"]
+    assert few != grown and set(few) == set(grown)
 
 
 def test_a_message_is_stored_as_a_broker_stores_it(dialogue: Dialogue) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from formats import constants
-from formats.text import is_blank, java_long
-from rmqctl.engine.dispatch.rules import Dispatcher, java_split, topic_allows_lmq
+from formats.text import encode_properties, is_blank, java_long
+from rmqctl.engine.dispatch.rules import Dispatcher, multi_split, topic_allows_lmq
 from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.message import MessageExtBrokerInner
 
@@ -14,7 +14,7 @@ from rmqctl.engine.record.message import MessageExtBrokerInner
 def multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
     """The extra queues that a message names, in order."""
     names = message.properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
-    return [] if is_blank(names) else java_split(names)
+    return [] if is_blank(names) else multi_split(names)
 
 
 def multi_queues(
@@ -34,13 +34,17 @@ def add_queue_offsets(
     message: MessageExtBrokerInner, queue_offsets: list[int]
 ) -> MessageExtBrokerInner:
     """The message with INNER_MULTI_QUEUE_OFFSET, and without WAIT, which is not worth storing
-    (``MultiDispatch#wrapMultiDispatch``)."""
+    (``MultiDispatch#wrapMultiDispatch``). A map keeps the room that it had for what was taken out
+    of it, and so the order in which it has the others."""
     properties = dict(message.properties)
     properties[constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET] = (
         constants.MULTI_DISPATCH_QUEUE_SPLITTER.join(map(str, queue_offsets))
     )
-    properties.pop(constants.PROPERTY_WAIT_STORE_MSG_OK, None)
-    return replace(message, properties=properties, properties_bytes=None)
+    wait = constants.PROPERTY_WAIT_STORE_MSG_OK
+    unsaid = dict.fromkeys([*message.cleared, *properties.keys() & {wait}])
+    data = encode_properties({**properties, **unsaid})
+    properties.pop(wait, None)
+    return replace(message, properties=properties, properties_bytes=data)
 
 
 def offsets_are_numbers(properties: dict[str, str]) -> bool:
@@ -48,7 +52,7 @@ def offsets_are_numbers(properties: dict[str, str]) -> bool:
     when there are as many as queues, and fails on one that is no Java long."""
     names = properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
     offsets = properties.get(constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")
-    if not names.strip() or not offsets.strip():
+    if is_blank(names) or is_blank(offsets):
         return True
-    parts = java_split(offsets)
-    return len(parts) != len(java_split(names)) or None not in map(java_long, parts)
+    parts = multi_split(offsets)
+    return len(parts) != len(multi_split(names)) or None not in map(java_long, parts)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
-from formats.text import index_key_hash, java_int, java_long, tags_code
+from formats.text import index_key_hash, is_blank, java_int, java_long, java_split, tags_code
 from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -159,15 +159,15 @@ class Dispatcher:
         """:meth:`multi_dispatch` by the properties alone."""
         names = properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
         offsets = properties.get(constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")
-        if not self.is_multi or not names.strip() or not offsets.strip():
+        if not self.is_multi or is_blank(names) or is_blank(offsets):
             return []
-        name_list, offset_list = java_split(names), java_split(offsets)
+        name_list, offset_list = multi_split(names), multi_split(offsets)
         if len(name_list) != len(offset_list):
             return []
         return [
-            (name, self.multi_queue_id(name, queue_id), int(offset))
-            for name, offset in zip(name_list, offset_list, strict=True)
-            if offset.isascii() and offset.isdigit() and len(offset) < 19
+            (name, self.multi_queue_id(name, queue_id), offset)
+            for name, text in zip(name_list, offset_list, strict=True)
+            if (offset := java_long(text)) is not None and offset >= 0
         ]
 
     def multi_queue_id(self, name: str, queue_id: int) -> int:
@@ -182,6 +182,11 @@ class Dispatcher:
         topic = record.topic
         properties = record.properties if properties is None else properties
         return [index_key_hash(topic, key) for key in message_keys(properties)]
+
+
+def multi_split(text: str) -> list[str]:
+    """Names, or offsets, of the extra queues of a message."""
+    return java_split(text, constants.MULTI_DISPATCH_QUEUE_SPLITTER)
 
 
 def topic_allows_lmq(topic: str) -> bool:
@@ -216,11 +221,3 @@ def has_bad_delay(topic: str, properties: dict[str, str]) -> bool:
     level = properties.get(constants.PROPERTY_DELAY_TIME_LEVEL)
     is_delayed = topic == constants.RMQ_SYS_SCHEDULE_TOPIC and level is not None
     return is_delayed and java_int(str(level)) is None
-
-
-def java_split(text: str) -> list[str]:
-    """``String#split(",")``: trailing empty strings are not there."""
-    parts = text.split(constants.MULTI_DISPATCH_QUEUE_SPLITTER)
-    while parts and not parts[-1]:
-        parts.pop()
-    return parts

@@ -55,7 +55,8 @@ class MessageExtBrokerInner:
 
     ``properties`` are in the order in which they were set. A delay level is the property DELAY,
     tags are TAGS, keys are KEYS, as everywhere in RocketMQ. One that ``was_stored`` is a record of
-    another store, where its delay is over or still waits: the level delays nothing.
+    another store, where its delay is over or still waits: the level delays nothing. ``cleared`` are
+    names that were taken out of the properties, for which their map has kept its size.
     """
 
     topic: str
@@ -71,6 +72,7 @@ class MessageExtBrokerInner:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     was_stored: bool = False
+    cleared: tuple[str, ...] = ()
 
     @property
     def delay_time_level(self) -> int | None:

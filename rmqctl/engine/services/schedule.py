@@ -227,7 +227,9 @@ def message_timeup(
     if number is None or number < 0:
         return Undeliverable("real-queue-id-not-allowed", False, f"REAL_QID is {queue_id!r}")
     data = encode(properties)
-    properties.pop(constants.PROPERTY_DELAY_TIME_LEVEL, None)
+    cleared = properties.keys() & {constants.PROPERTY_DELAY_TIME_LEVEL}
+    for name in cleared:
+        del properties[name]
     properties[constants.PROPERTY_WAIT_STORE_MSG_OK] = "false"
     return MessageExtBrokerInner(
         topic,
@@ -241,6 +243,7 @@ def message_timeup(
         (record.born_address, record.born_port),
         (record.store_address, record.store_port),
         record.reconsume_times,
+        cleared=tuple(cleared),
     )
 
 

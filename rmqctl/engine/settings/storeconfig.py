@@ -12,6 +12,7 @@ from pathlib import Path
 
 from formats import constants
 from formats.geometry import Geometry
+from formats.text import java_long, java_long_value, java_split
 from rmqctl.errors import BrokerConfError
 
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -116,14 +117,18 @@ class MessageStoreConfig:
 
     def delay_levels(self) -> list[int]:
         """Delays in milliseconds; level ``i`` is item ``i - 1``
-        (``ScheduleMessageService#parseDelayLevel``)."""
+        (``ScheduleMessageService#parseDelayLevel``).
+
+        :raises BrokerConfError: one is none: also of two blanks, between which a broker looks for
+            one, and does not start.
+        """
         levels = []
-        for text in self.message_delay_level.split():
-            number, unit = text[:-1], text[-1:]
-            if unit not in _UNITS or not number.isdecimal() or len(number) > _MOST_DIGITS:
+        for text in java_split(self.message_delay_level, " "):
+            number, unit = java_long(text[:-1]), _UNITS.get(text[-1:])
+            if number is None or unit is None:
                 reason = f"{text[:40]!r} is not a number and one of s m h d"
                 raise BrokerConfError(path="messageDelayLevel", reason=reason)
-            levels.append(int(number) * _UNITS[unit])
+            levels.append(java_long_value(number * unit))
         return levels
 
     def properties(self) -> dict[str, object]:

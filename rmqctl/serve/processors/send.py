@@ -186,10 +186,9 @@ def _single(served: Served, request: Request, header: SendHeader, topic: ServedT
     if properties.get(constants.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
         message = _half(message)
     else:
-        # WAIT says whether to wait, and is not stored.
-        name = constants.PROPERTY_WAIT_STORE_MSG_OK
-        stored = {one: value for one, value in properties.items() if one != name}
-        message.properties_bytes = encode_properties(stored)
+        # WAIT says whether to wait, and is not stored: the map keeps the room that it had for it.
+        unsaid = dict.fromkeys(properties.keys() & {constants.PROPERTY_WAIT_STORE_MSG_OK})
+        message.properties_bytes = encode_properties({**properties, **unsaid})
     if message.sys_flag & constants.TRANSACTION_TYPE_MASK not in NO_UNIT:
         _level_of(message)
 
