@@ -10,6 +10,7 @@ import shutil
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.operations.change.putbatches import put_batches
@@ -163,7 +165,8 @@ def test_batch_queues_take_the_place_of_others(store: Path) -> None:
 
 
 def test_records_at_which_a_broker_stops_dispatching(tmp_path: Path) -> None:
-    """What was put without enableMultiDispatch, before a broker that has it."""
+    """What was put without enableMultiDispatch, before a broker that has it; and before one that
+    has not, but tells consumers that wait of the extra queues all the same."""
     root = tmp_path / "store"
     light = {constants.PROPERTY_INNER_MULTI_DISPATCH: "%LMQ%a,b"}
     offsets = constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET
@@ -182,12 +185,21 @@ def test_records_at_which_a_broker_stops_dispatching(tmp_path: Path) -> None:
             assert writer.put_message(message, flush=False).is_ok
     with MessageStore(root, CONFIG) as reader:
         places = [e.physical_offset for e in reader.commit_log.walk() if isinstance(e, Record)]
-    assert not findings_of(root, **config)[0]
 
-    def stops() -> list[tuple[int | None, str, str | None]]:
-        found = [one for one in findings_of(root)[0] if one.code == "dispatch-stops"]
+    def stops(**config: Any) -> list[tuple[int | None, str, str | None]]:
+        found = [one for one in findings_of(root, **config)[0] if one.code == "dispatch-stops"]
         return [(one.physical_offset, one.severity, one.found) for one in found]
 
+    assert stops(**config) == [(places[3], WARNING, ",5"), (places[6], WARNING, "5,x")]
+    # Where the dispatch has yet to come by the first of them the start does not end.
+    off = replace(CONFIG, **config)  # type: ignore[arg-type]
+    assert rehearse(root, off, as_5=False).starts
+    shutil.rmtree(root / "consumequeue")
+    outcome = rehearse(root, off, as_5=False)
+    assert not outcome.starts and f"message at {places[3]} are no numbers" in (outcome.reason or "")
+    slave = replace(off, broker_role="SLAVE")
+    assert rehearse(root, slave, as_5=False).starts
+    rebuild_in_place(plan_rebuild(root, off, "queues"))
     assert stops() == [
         (places[1], WARNING, "none"),
         (places[3], WARNING, ",5"),

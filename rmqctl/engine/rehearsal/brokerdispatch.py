@@ -47,6 +47,9 @@ class BrokerQueues:
         self._needs_properties = config.is_explicit("enable_multi_dispatch") and (
             config.enable_multi_dispatch and not as_5
         )
+        #: Whether consumers that wait are told of each message, and of its extra queues, whatever
+        #: the switches say (``ReputMessageService#notifyMessageArrive4MultiQueue``).
+        self.notifies = False
         #: ``makeLogicsQueueError``: after a failed append nothing is appended to any queue.
         self._is_broken = False
         self.table: dict[tuple[str, int], BrokerQueue] = {}
@@ -72,6 +75,8 @@ class BrokerQueues:
 
     def put(self, request: Request) -> None:
         """One message. :raises StartFails: the engine falls over it."""
+        if self.notifies and request.properties is not None:
+            self._check_offsets(request.properties, request.physical_offset)
         if request.sys_flag & constants.TRANSACTION_TYPE_MASK in NO_UNIT:
             return
         self._put_unit(request.topic, request.queue_id, request.queue_offset, request)
@@ -85,7 +90,8 @@ class BrokerQueues:
             return
         if self._as_5 and not topic_allows_lmq(request.topic):
             return
-        self._check_offsets(properties, request.physical_offset)
+        if self._dispatcher.is_multi:
+            self._check_offsets(properties, request.physical_offset)
         for name, queue_id, offset in self._dispatcher.named_queues(properties, request.queue_id):
             self._put_unit(name, queue_id, offset, request)
 
@@ -98,9 +104,11 @@ class BrokerQueues:
         self.of(topic, queue_id).put(request.physical_offset, request.size, queue_offset)
 
     def _check_offsets(self, properties: dict[str, str], physical_offset: int) -> None:
-        if self._dispatcher.is_multi and not offsets_are_numbers(properties):
+        if not offsets_are_numbers(properties):
+            does_not = ", at which the dispatch does not get on" if self.notifies else ""
             raise StartFails(
                 f"the offsets of extra queues of the message at {physical_offset} are no numbers"
+                + does_not
             )
 
     def put_batch(self, batch: Batch, start: int, end: int) -> None:
@@ -132,7 +140,7 @@ class BrokerQueues:
         if self._needs_properties:
             regular &= batch.properties_length[rows] > 0
         multi = batch.multi_dispatch_rows
-        if self._dispatcher.is_multi and ((multi >= low) & (multi < high)).any():
+        if (self._dispatcher.is_multi or self.notifies) and ((multi >= low) & (multi < high)).any():
             return True
         return not bool((regular | np.isin(kind, NO_UNIT)).all())
 

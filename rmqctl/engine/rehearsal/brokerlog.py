@@ -129,6 +129,7 @@ class BrokerLog:
         :raises StartFails: it does not get there, and the start waits for ever.
         """
         offset, end = start, self.queue.max_offset
+        queues.notifies = is_master
         while offset < end:
             file = self.queue.find(offset, first_when_absent=offset == 0)
             position = -1 if file is None else offset % self.queue.file_size

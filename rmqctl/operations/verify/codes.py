@@ -104,10 +104,11 @@ LOG_CODES: dict[str, Code] = {
     "dispatch-stops": Code(
         WARNING,
         "commitlog",
-        "with enableMultiDispatch a broker's dispatch fails at this record again and again: in "
-        "4.9.3 at one without properties, in every version where offsets are no numbers",
-        "Nothing behind it reaches a queue once a broker dispatches it, and after a crash 4.9.3 "
-        "does not start. Start it with enableMultiDispatch=false until the record is deleted.",
+        "a broker's dispatch fails at this record again and again: where the offsets of further "
+        "queues are no numbers, and with enableMultiDispatch in 4.9.3 where it has no properties",
+        "Nothing behind it reaches a queue once a broker dispatches it, and 4.9.3 does not come to "
+        "the end of its start. Keep the broker down until the queues have what is behind it "
+        "(`rmqctl flush`, or `rmqctl rebuild queues`): its dispatch begins there.",
     ),
     "store-time-implausible": Code(
         WARNING,

@@ -13,13 +13,13 @@ from formats.constants import (
     END_OF_STORE_TIMES,
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    RETRY_GROUP_TOPIC_PREFIX,
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
     TRANSACTION_TYPE_MASK,
 )
 from rmqctl.engine.dispatch.batches import bad_delay_rows, without_place
 from rmqctl.engine.dispatch.multi import offsets_are_numbers
-from rmqctl.engine.dispatch.rules import topic_allows_lmq
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import Blank, Damage, End
@@ -151,14 +151,14 @@ class LogChecker:
                 yield bad._replace(expected=_property(wanted), found=_property(stored))
 
     def _dispatch_stops(self, batch: Batch) -> Iterator[Finding]:
-        """Records on which a broker's dispatch fails, again and again, with enableMultiDispatch: of
-        4.9.3 one without properties (``DefaultMessageStore#checkMultiDispatchQueue``), of any
-        version one whose offsets of further queues are no numbers (``multiDispatchLmqQueue``)."""
-        if not self.snapshot.config.enable_multi_dispatch:
-            return
+        """Records on which a broker's dispatch fails, again and again: one whose offsets of further
+        queues are no numbers, for who waits for messages is told of those, whatever the switches
+        say (``notifyMessageArrive4MultiQueue``), and with enableMultiDispatch of 4.9.3 one without
+        properties (``DefaultMessageStore#checkMultiDispatchQueue``)."""
         kind = batch.sys_flag & TRANSACTION_TYPE_MASK
         has_unit = (kind != TRANSACTION_PREPARED_TYPE) & (kind != TRANSACTION_ROLLBACK_TYPE)
-        bare = has_unit & (batch.properties_length == 0) & (not self.snapshot.is_of_5)
+        is_multi = self.snapshot.config.enable_multi_dispatch and not self.snapshot.is_of_5
+        bare = has_unit & (batch.properties_length == 0) & is_multi
         for row in np.flatnonzero(bare).tolist():
             yield self._record_finding("dispatch-stops", batch, row)._replace(
                 expected="properties", found="none"
@@ -166,9 +166,9 @@ class LogChecker:
         for row in batch.multi_dispatch_rows.tolist():
             record = batch.record(row)
             properties = record.properties
-            if self.snapshot.is_of_5 and not topic_allows_lmq(record.topic):
+            if self.snapshot.is_of_5 and record.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
                 continue
-            if has_unit[row] and not offsets_are_numbers(properties):
+            if not offsets_are_numbers(properties):
                 yield self._record_finding("dispatch-stops", batch, row)._replace(
                     expected="numbers in INNER_MULTI_QUEUE_OFFSET",
                     found=properties[PROPERTY_INNER_MULTI_QUEUE_OFFSET],
