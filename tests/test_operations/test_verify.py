@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import zlib
 from pathlib import Path
@@ -391,3 +393,30 @@ def test_a_store_time_that_no_clock_shows_is_named(store: Path, time: int, is_na
     assert [(one.code, one.physical_offset, one.found) for one in found] == (
         [("store-time-implausible", bare.physical_offset, f"{time} ms")] if is_named else []
     )
+
+
+def test_what_may_not_be_read_is_not_called_missing(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of units and items that nobody has seen nothing is said, and nobody is told to make them
+    anew."""
+    refused = {
+        min(path for path in (store / "consumequeue").rglob("*") if path.is_file()),
+        min((store / "index").iterdir()),
+    }
+    before = findings_of(store)[0]
+    assert not before
+    access, opened = os.access, os.open
+
+    def may(path: Any, mode: int, **more: Any) -> bool:
+        return Path(path) not in refused and access(path, mode, **more)
+
+    def opens(path: Any, flags: int, *more: Any, **names: Any) -> int:
+        if isinstance(path, str | os.PathLike) and Path(path) in refused:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, flags, *more, **names)
+
+    monkeypatch.setattr(os, "access", may)
+    monkeypatch.setattr(os, "open", opens)
+    found = findings_of(store)[0]
+    assert {one.code for one in found} == {"unreadable-file"} and len(found) == len(refused)

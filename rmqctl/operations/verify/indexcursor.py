@@ -6,7 +6,6 @@ one file's slots and one window, and no cycle can hold the walk.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -147,10 +146,11 @@ class IndexCursor:
         for path in self._paths:
             try:
                 self._file = IndexFile(MappedFile.open(path), self._service.geometry)
-            except (FileLengthContradiction, CannotRead):
+            except (FileLengthContradiction, CannotRead) as error:
                 # The check of the directories names it; what it holds is not known.
                 self.skipped += 1
-                if not os.path.lexists(path):
+                # That the system refuses it, as that it has gone, says nothing of the index.
+                if isinstance(error, CannotRead):
                     self.was_removed, self.previous = True, None
                 continue
             self.next_no = 1

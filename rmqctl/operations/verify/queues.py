@@ -182,9 +182,13 @@ class QueueChecker:
     def _state(self, topic: str, queue_id: int) -> QueueState:
         state = self._states.get((topic, queue_id))
         if state is None:
-            queue = self._open(topic, queue_id)
-            where = self._path_of(topic, queue_id)
+            where, is_refused = self._path_of(topic, queue_id), False
+            try:
+                queue = self._open(topic, queue_id)
+            except CannotRead:  # Found elsewhere; nothing is known of its units.
+                queue, is_refused = None, True
             state = QueueState(queue, topic, queue_id, where, self._snapshot.queue_file_size)
+            state.was_removed = is_refused
             self._states[topic, queue_id] = state
         return state
 
@@ -198,7 +202,7 @@ class QueueChecker:
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue as its files are; None without files, or when their lengths are wrong (found
-        elsewhere)."""
+        elsewhere). :raises CannotRead: the system refuses one."""
         where = self._root / paths.CONSUME_QUEUE / topic / str(queue_id)
         ext = self._root / paths.CONSUME_QUEUE_EXT / topic / str(queue_id)
         if not where.is_dir():
@@ -211,7 +215,7 @@ class QueueChecker:
                 self._snapshot.queue_file_size,
                 ext=ConsumeQueueExt(ext) if ext.is_dir() else None,
             )
-        except (FileLengthContradiction, CannotRead):
+        except FileLengthContradiction:
             return None
         queue.close()
         return queue if queue.files.entries else None
