@@ -12,6 +12,7 @@ from typing import NamedTuple
 from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.store import Store
 from rmqctl.serve.broker import Broker
+from rmqctl.serve.processors.queues import queue_of
 
 _Labels = dict[str, str]
 _REQUESTS = {int(code): code.name for code in RequestCode}
@@ -89,7 +90,7 @@ def _lags(
     groups: Iterable[tuple[str, str, dict[int, int]]], store: Store
 ) -> Iterator[tuple[_Labels, float]]:
     for group, topic, offsets in groups:
-        queues = ((store.consume_queue(topic, n), offset) for n, offset in offsets.items())
+        queues = ((queue_of(store, topic, n), offset) for n, offset in offsets.items())
         behind = sum(max(q.max_offset - offset, 0) for q, offset in queues if q is not None)
         yield {"group": group, "topic": topic}, behind
 

@@ -134,7 +134,7 @@ def test_no_bytes_harm_another_connection(dialogue: Dialogue) -> None:
         {"clientID": "a", "consumerDataSet": {}},
         {"clientID": "a", "consumerDataSet": [7]},
         {"clientID": "a", "consumerDataSet": [{"groupName": "../x"}]},
-        {"clientID": "a", "consumerDataSet": [{"groupName": "g" * 128}]},
+        {"clientID": "a", "consumerDataSet": [{"groupName": "g" * 256}]},
         {"clientID": "a", "producerDataSet": [{"groupName": None}]},
         {"clientID": "a", "producerDataSet": [{"groupName": f"g{n}"} for n in range(3000)]},
         {"clientID": "a", "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [{}]}]},

@@ -9,6 +9,7 @@ Other rooms use:
 - :mod:`~rmqctl.serve.processors.delivery`
 - :mod:`~rmqctl.serve.processors.pull`
 - :mod:`~rmqctl.serve.processors.put`
+- :mod:`~rmqctl.serve.processors.queues`
 - :mod:`~rmqctl.serve.processors.refused`
 - :mod:`~rmqctl.serve.processors.request`
 - :mod:`~rmqctl.serve.processors.table`

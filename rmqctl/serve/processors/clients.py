@@ -13,14 +13,14 @@ from rmqctl.serve.state.clients import MAX_GROUPS, ConsumerData, Member
 from rmqctl.serve.state.subscription import Subscription, decode_subscription
 from rmqctl.serve.wire.bodies import decode_body, encode_body, objects, text_in
 from rmqctl.serve.wire.command import RemotingCommand
-from rmqctl.serve.wire.fields import BadRequest, checked_name
+from rmqctl.serve.wire.fields import BadRequest, checked_group
 
 
 def heart_beat(served: Served, request: Request) -> RemotingCommand:
     """``heartBeat``: everything that the client says is understood before any of it counts."""
     body = decode_body(request.command.body)
-    consumers = [_consumer(one) for one in objects(body, "consumerDataSet")]
-    producers = [_group(one) for one in objects(body, "producerDataSet")]
+    consumers = [_consumer(served, one) for one in objects(body, "consumerDataSet")]
+    producers = [_group(served, one) for one in objects(body, "producerDataSet")]
     if served.clients.groups_of(request.channel) + len(consumers) + len(producers) > 2 * MAX_GROUPS:
         raise BadRequest(f"one connection is of more than {MAX_GROUPS} groups")
     command = request.command
@@ -45,10 +45,10 @@ def heart_beat(served: Served, request: Request) -> RemotingCommand:
 def unregister_client(served: Served, request: Request) -> RemotingCommand:
     """``unregisterClient``: of one group; others of the same connection stay."""
     request.fields.text("clientID")
-    producer = request.fields.find_name("producerGroup")
+    producer = request.fields.find_group("producerGroup", served.groups)
     if producer is not None:
         served.clients.unregister_producer(producer, request.channel)
-    consumer = request.fields.find_name("consumerGroup")
+    consumer = request.fields.find_group("consumerGroup", served.groups)
     if (
         consumer is not None
         and served.clients.unregister_consumer(consumer, request.channel)
@@ -65,7 +65,7 @@ def check_client(served: Served, request: Request) -> RemotingCommand:
     subscription = body.get("subscriptionData")
     if isinstance(subscription, dict):
         try:
-            decode_subscription(subscription).message_filter()
+            decode_subscription(subscription, served.topics).message_filter()
         except FilterSyntaxError as error:
             code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
             return request.command.answer(code, str(error))
@@ -74,7 +74,7 @@ def check_client(served: Served, request: Request) -> RemotingCommand:
 
 def get_consumer_list(served: Served, request: Request) -> RemotingCommand:
     """``getConsumerListByGroup``. None is an error: a client takes an empty answer for one, too."""
-    name = request.fields.name("consumerGroup")
+    name = request.fields.group("consumerGroup", served.groups)
     group = served.clients.consumers.get(name)
     if group is None:
         remark = f"no consumer for this group, {name}"
@@ -83,16 +83,16 @@ def get_consumer_list(served: Served, request: Request) -> RemotingCommand:
     return request.command.answer(ResponseCode.SUCCESS, body=body)
 
 
-def _group(value: dict[str, Any]) -> str:
-    return checked_name("groupName", text_in(value, "groupName"))
+def _group(served: Served, value: dict[str, Any]) -> str:
+    return checked_group("groupName", text_in(value, "groupName"), served.groups)
 
 
-def _consumer(value: dict[str, Any]) -> ConsumerData:
+def _consumer(served: Served, value: dict[str, Any]) -> ConsumerData:
     subscriptions: tuple[Subscription, ...] = tuple(
-        decode_subscription(one) for one in objects(value, "subscriptionDataSet")
+        decode_subscription(one, served.topics) for one in objects(value, "subscriptionDataSet")
     )
     return ConsumerData(
-        _group(value),
+        _group(served, value),
         _word(value, "consumeType"),
         _word(value, "messageModel"),
         _word(value, "consumeFromWhere"),

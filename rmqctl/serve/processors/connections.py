@@ -9,6 +9,7 @@ from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.read.bytime import Boundary, bisect, store_times
 from rmqctl.errors import NoRecordAt
 from rmqctl.serve.processors.pull import stored_bytes, unreadable
+from rmqctl.serve.processors.queues import queue_of
 from rmqctl.serve.processors.request import Call, Later, Outcome, Request, Served
 from rmqctl.serve.state.accounts import CREDENTIALS
 from rmqctl.serve.wire.bodies import MessageQueue, encode_body
@@ -25,7 +26,7 @@ _ID_LENGTHS = (32, 56)
 
 def get_consumer_connections(served: Served, request: Request) -> RemotingCommand:
     """``getConsumerConnectionList``."""
-    name = request.fields.name("consumerGroup")
+    name = request.fields.group("consumerGroup", served.groups)
     group = served.clients.consumers.get(name)
     if group is None:
         remark = f"the consumer group[{name}] not online"
@@ -42,7 +43,7 @@ def get_consumer_connections(served: Served, request: Request) -> RemotingComman
 
 def get_producer_connections(served: Served, request: Request) -> RemotingCommand:
     """``getProducerConnectionList``."""
-    name = request.fields.name("producerGroup")
+    name = request.fields.group("producerGroup", served.groups)
     members = served.clients.producers.get(name)
     if members is None:
         remark = f"the producer group[{name}] not exist"
@@ -79,7 +80,8 @@ def consume_directly(served: Served, request: Request) -> Outcome:
 def _call_consumer(served: Served, request: Request, body: bytes, **more: str) -> Outcome:
     """``callConsumer``: the request goes on to a client, and its answer comes back."""
     command = request.command
-    name, client_id = request.fields.name("consumerGroup"), request.fields.text("clientId")[:255]
+    name = request.fields.group("consumerGroup", served.groups)
+    client_id = request.fields.text("clientId")[:255]
     group = served.clients.consumers.get(name)
     member = group.find(client_id) if group is not None else None
     if member is None:
@@ -116,7 +118,8 @@ def reset_offset(served: Served, request: Request) -> Outcome:
     """``resetOffset``: the members of a group are told where to go on. The offsets that the broker
     knows stay as they are, until the members commit theirs."""
     fields, command = request.fields, request.command
-    name, group = fields.name("topic"), fields.name("group")
+    name = fields.topic("topic", served.topics)
+    group = fields.group("group", served.groups)
     time, forces = fields.int64("timestamp"), fields.boolean("isForce")
     topic = served.topics.find(name)
     if topic is None:
@@ -144,7 +147,7 @@ def reset_offset(served: Served, request: Request) -> Outcome:
 
 def _offset_at(served: Served, topic: str, queue_id: int, time: int) -> int:
     """Where a queue was at a time; -1 is its end, now."""
-    queue = served.store.consume_queue(topic, queue_id)
+    queue = queue_of(served.store, topic, queue_id)
     if queue is None:
         return 0
     if time == -1:

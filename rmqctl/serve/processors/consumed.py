@@ -33,7 +33,8 @@ class _Asking(NamedTuple):
 def get_consumer_status(served: Served, request: Request) -> Outcome:
     """Members are asked one after the other. One that does not answer, or not what it should, is
     left out, as by a broker; ``clientAddr`` names the only one that is to be asked."""
-    topic, group = request.fields.name("topic"), request.fields.name("group")
+    topic = request.fields.topic("topic", served.topics)
+    group = request.fields.group("group", served.groups)
     wanted = (request.fields.find("clientAddr") or "").strip()
     online = served.clients.consumers.get(group)
     members = [] if online is None else list(online.members.values())

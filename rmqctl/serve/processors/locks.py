@@ -13,7 +13,7 @@ from rmqctl.serve.wire.bodies import (
     whole_in,
 )
 from rmqctl.serve.wire.command import RemotingCommand
-from rmqctl.serve.wire.fields import BadRequest, checked_name
+from rmqctl.serve.wire.fields import BadRequest, checked_group
 
 
 def lock_queues(served: Served, request: Request) -> RemotingCommand:
@@ -33,7 +33,7 @@ def _asked(served: Served, request: Request) -> tuple[str, str, list[MessageQueu
     """Group, client and queues; only queues that there are, so that what is remembered has a
     bound. :raises BadRequest: it is no such body, or asks for another queue."""
     body = decode_body(request.command.body)
-    group = checked_name("consumerGroup", text_in(body, "consumerGroup"))
+    group = checked_group("consumerGroup", text_in(body, "consumerGroup"), served.groups)
     served.groups.find(group)
     queues = []
     for one in objects(body, "mqSet"):

@@ -30,7 +30,8 @@ def query_message(served: Served, request: Request) -> Outcome:
     """``queryMessage``. A broker answers every message whose key has the same hash, and clients
     compare the key; here only messages of that key go out."""
     fields, command = request.fields, request.command
-    topic, key, most = fields.name("topic"), fields.text("key"), fields.int32("maxNum")
+    topic = fields.topic("topic", served.topics)
+    key, most = fields.text("key"), fields.int32("maxNum")
     begin, end = fields.int64("beginTimestamp"), fields.int64("endTimestamp")
     if fields.boolean(_UNIQUE_KEY_QUERY):
         most = _DEFAULT_QUERY_MAX_NUM

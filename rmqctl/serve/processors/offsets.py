@@ -11,6 +11,7 @@ from rmqctl.engine.read.bytime import Boundary, bisect, store_times
 from rmqctl.engine.read.getmessage import TransferLimits
 from rmqctl.engine.store import Store
 from rmqctl.errors import RmqctlError
+from rmqctl.serve.processors.queues import queue_of
 from rmqctl.serve.processors.request import Later, NoAnswer, Outcome, Request, Served
 from rmqctl.serve.wire.fields import BadRequest
 
@@ -55,10 +56,11 @@ def _of_queue(
     *,
     absent: int = 0,
 ) -> Later:
-    topic, queue_id = request.fields.name("topic"), request.fields.int32("queueId")
+    topic = request.fields.topic("topic", served.topics)
+    queue_id = request.fields.int32("queueId")
 
     def work() -> int:
-        queue = served.store.consume_queue(topic, queue_id)
+        queue = queue_of(served.store, topic, queue_id)
         return absent if queue is None else look(served.store, queue)
 
     def answer(value: int, now: int) -> Outcome:
@@ -77,7 +79,8 @@ def query_offset(served: Served, request: Request) -> Outcome:
     """``queryConsumerOffset``. A client of 4.x takes any error for "this group is new", and may
     pass over everything: what cannot be answered truly is not answered."""
     try:
-        group, topic = request.fields.name("consumerGroup"), request.fields.name("topic")
+        group = request.fields.group("consumerGroup", served.groups)
+        topic = request.fields.topic("topic", served.topics)
         queue_id = request.fields.int32("queueId")
     except BadRequest as error:
         raise NoAnswer(str(error)) from None
@@ -103,7 +106,7 @@ def query_offset(served: Served, request: Request) -> Outcome:
 def _first_offset(served: Served, topic: str, queue_id: int, stored: int | None) -> int | None:
     """Where a group begins: at its own offset; else at 0, when the queue begins there and its first
     message counts as in memory; None: the client decides."""
-    queue = served.store.consume_queue(topic, queue_id)
+    queue = queue_of(served.store, topic, queue_id)
     if stored is not None:
         is_beyond = served.ends_offsets and queue is not None and stored > queue.max_offset
         return queue.max_offset if queue is not None and is_beyond else stored
@@ -118,7 +121,8 @@ def _first_offset(served: Served, topic: str, queue_id: int, stored: int | None)
 
 def update_offset(served: Served, request: Request) -> Outcome:
     """``updateConsumerOffset``, of queues that there are: a broker would note any."""
-    group, topic = request.fields.name("consumerGroup"), request.fields.name("topic")
+    group = request.fields.group("consumerGroup", served.groups)
+    topic = request.fields.topic("topic", served.topics)
     queue_id, offset = request.fields.int32("queueId"), request.fields.int64("commitOffset")
     found = served.topics.find(topic)
     if found is None or not 0 <= queue_id < found.read_queue_nums or offset < 0:

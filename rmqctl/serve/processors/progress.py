@@ -10,6 +10,7 @@ from formats.remotingcodes import ResponseCode
 from rmqctl.engine.queue.consumequeue import ConsumeQueue, is_ext_addr
 from rmqctl.engine.read.bytime import store_times
 from rmqctl.engine.store import Store
+from rmqctl.serve.processors.queues import queue_of
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
 from rmqctl.serve.state.topics import ServedTopic
 from rmqctl.serve.wire.bodies import MessageQueue, encode_body
@@ -26,7 +27,7 @@ class _Queues:
         self._store = store
 
     def _find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        return self._store.consume_queue(topic, queue_id)
+        return queue_of(self._store, topic, queue_id)
 
     def ends(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Min and max offset; 0 of a queue that is not there."""
@@ -59,7 +60,7 @@ def _missing(request: Request, topic: str) -> RemotingCommand:
 
 def get_topic_stats(served: Served, request: Request) -> Outcome:
     """``getTopicStatsInfo``."""
-    name = request.fields.name("topic")
+    name = request.fields.topic("topic", served.topics)
     topic = served.topics.find(name)
     if topic is None:
         return _missing(request, name)
@@ -82,8 +83,8 @@ def get_topic_stats(served: Served, request: Request) -> Outcome:
 
 def get_consume_stats(served: Served, request: Request) -> Outcome:
     """``getConsumeStats``: of one topic, or of all of which the group has offsets."""
-    group = request.fields.name("consumerGroup")
-    topic = request.fields.find_name("topic")
+    group = request.fields.group("consumerGroup", served.groups)
+    topic = request.fields.find_topic("topic", served.topics)
     topics = list(_consumed(served, group, [topic] if topic else served.offsets.topics_of(group)))
     stored = {one.name: _offsets(served, group, one, one.read_queue_nums) for one in topics}
     tps = sum(served.statistics.group_get_tps(group, one.name) for one in topics)
@@ -123,7 +124,8 @@ def get_broker_consume_stats(served: Served, request: Request) -> Outcome:
 
 def get_consume_time_span(served: Served, request: Request) -> Outcome:
     """``queryConsumeTimeSpan``."""
-    name, group = request.fields.name("topic"), request.fields.name("group")
+    name = request.fields.topic("topic", served.topics)
+    group = request.fields.group("group", served.groups)
     topic = served.topics.find(name)
     if topic is None:
         return _missing(request, name)
@@ -152,13 +154,13 @@ def get_consume_time_span(served: Served, request: Request) -> Outcome:
 def query_consume_queue(served: Served, request: Request) -> Outcome:
     """``queryConsumeQueue``: units as they stand there."""
     fields, command = request.fields, request.command
-    topic, queue_id = fields.name("topic"), fields.int32("queueId")
+    topic, queue_id = fields.topic("topic", served.topics), fields.int32("queueId")
     start, count = fields.int64("index"), min(max(fields.int32("count"), 0), _MOST_UNITS)
-    group = fields.find_name("consumerGroup")
+    group = fields.find_group("consumerGroup", served.groups)
     subscription = served.clients.subscription(group, topic)[0] if group else None
 
     def work() -> dict[str, Any] | None:
-        queue = served.store.consume_queue(topic, queue_id)
+        queue = queue_of(served.store, topic, queue_id)
         if queue is None:
             return None
         low, high = queue.min_offset, queue.max_offset
@@ -194,7 +196,7 @@ def query_consume_queue(served: Served, request: Request) -> Outcome:
 
 def who_consumes(served: Served, request: Request) -> RemotingCommand:
     """``queryTopicConsumeByWho``: groups that are here, and groups that have offsets."""
-    topic = request.fields.name("topic")
+    topic = request.fields.topic("topic", served.topics)
     found = [*served.clients.consumers_of(topic), *served.offsets.groups_of(topic)]
     body = encode_body({"groupList": sorted(set(found))})
     return request.command.answer(ResponseCode.SUCCESS, body=body)

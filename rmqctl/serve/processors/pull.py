@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from formats.constants import MESSAGE_MAGIC_CODE
 from formats.remotingcodes import FRAME_MAX_LENGTH, ResponseCode
+from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.read.getstored import StoredMessages, get_stored
 from rmqctl.engine.record.status import GetMessageStatus
@@ -86,7 +88,7 @@ _HEAD_FIELDS = (
     "suspendTimeoutMillis",
 )
 #: Heads that are kept. Each has two names and four numbers, which are kept only when they are that:
-#: at most 127 characters, and 21. A field that anybody may fill at will has no place in it.
+#: at most 262 characters, and 21. A field that anybody may fill at will has no place in it.
 _MAX_HEADS = 4096
 
 
@@ -103,16 +105,27 @@ class _Head(NamedTuple):
 
 @lru_cache(_MAX_HEADS)
 def _head(texts: tuple[str | None, ...]) -> _Head:
-    """The values of :data:`_HEAD_FIELDS`. To read them, and check the names, takes longer than
-    everything else that a pull says: of what was sound it is not done again.
+    """:func:`_read_head` of names that may be anybody's. To read them, and check the names, takes
+    longer than everything else that a pull says: of what was sound it is not done again.
 
+    :raises BadRequest: as there; and that a store knows a name does not help.
+    """
+    return _read_head(texts, (), ())
+
+
+def _read_head(
+    texts: tuple[str | None, ...], topics: Container[str], groups: Container[str]
+) -> _Head:
+    """The values of :data:`_HEAD_FIELDS`.
+
+    :param topics: those that are known, whatever their names; ``groups`` likewise.
     :raises BadRequest: one is missing, or none of its type.
     """
     fields = Fields(
         {name: text for name, text in zip(_HEAD_FIELDS, texts, strict=True) if text is not None}
     )
-    group, flags = fields.name("consumerGroup"), fields.int32("sysFlag")
-    topic, queue_id = fields.name("topic"), fields.int32("queueId")
+    group, flags = fields.group("consumerGroup", groups), fields.int32("sysFlag")
+    topic, queue_id = fields.topic("topic", topics), fields.int32("queueId")
     most, suspension = fields.int32("maxMsgNums"), fields.int64("suspendTimeoutMillis")
     waits = min(max(suspension, 0), _LONGEST_SUSPENSION) if flags & _SUSPEND else 0
     return _Head(group, flags, topic, queue_id, most, waits)
@@ -121,7 +134,11 @@ def _head(texts: tuple[str | None, ...]) -> _Head:
 def pull_message(served: Served, request: Request) -> Outcome:
     """``processRequest``. A pull that a check refuses commits no offset."""
     fields = request.fields
-    head = _head(tuple(map(request.command.ext_fields.get, _HEAD_FIELDS)))
+    texts = tuple(map(request.command.ext_fields.get, _HEAD_FIELDS))
+    try:
+        head = _head(texts)
+    except BadRequest:
+        head = _read_head(texts, served.topics, served.groups)
     group, flags, topic, queue_id, most, waits = head
     offset, committed = fields.int64("queueOffset"), fields.int64("commitOffset")
     try:
@@ -171,6 +188,9 @@ def _ask(served: Served, asked: Pull, waits: int) -> Later:
 
 def read(store: Store, asked: Pull) -> Pulled:
     """The records of a pull as they stand in the log, one behind the other. For any thread."""
+    if topic_directory_problem(asked.topic) is not None:
+        # A broker has an empty queue in memory.
+        return Pulled(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, b"")
     stored = _stored(store, asked)
     if stored is not None:
         return Pulled(

@@ -22,7 +22,7 @@ from rmqctl.serve.processors.put import Put
 from rmqctl.serve.processors.request import Outcome, Request, Served, host_of
 from rmqctl.serve.state.topics import ServedTopic
 from rmqctl.serve.wire.command import RemotingCommand
-from rmqctl.serve.wire.fields import BadRequest, Fields, checked_name
+from rmqctl.serve.wire.fields import BadRequest, Fields, checked_topic_to_send
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import WritableStore
@@ -106,7 +106,7 @@ def header_of(request: Request) -> SendHeader:
     has_most = fields.find("maxReconsumeTimes") is not None
     return SendHeader(
         producer_group,
-        checked_name("topic", fields.text("topic")),
+        checked_topic_to_send("topic", fields.text("topic")),
         fields.text("defaultTopic"),
         fields.int32("defaultTopicQueueNums"),
         fields.int32("queueId"),
@@ -204,7 +204,7 @@ def _retried(
 ) -> MessageExtBrokerInner:
     """``handleRetryAndDLQ``: what has been consumed too often goes to the dead letters."""
     group = header.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
-    most = served.groups.find(checked_name("group", group)).retry_max_times
+    most = served.groups.find(group).retry_max_times
     is_later = request.command.version >= VERSION_MAX_RECONSUME_TIMES
     if is_later and header.max_reconsume_times is not None:
         most = header.max_reconsume_times

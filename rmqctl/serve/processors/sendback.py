@@ -21,7 +21,8 @@ _FIRST_DELAY_LEVEL = 3
 def send_message_back(served: Served, request: Request) -> Outcome:
     """The record is looked up, and stored again under another topic."""
     fields, command = request.fields, request.command
-    group, offset = served.groups.find(fields.name("group")), fields.int64("offset")
+    group = served.groups.find(fields.group("group", served.groups))
+    offset = fields.int64("offset")
     delay_level, most = fields.int32("delayLevel"), group.retry_max_times
     is_later = command.version >= VERSION_MAX_RECONSUME_TIMES
     if is_later and fields.find("maxReconsumeTimes") is not None:

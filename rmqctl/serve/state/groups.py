@@ -59,6 +59,10 @@ class Groups:
     def __iter__(self) -> Iterator[GroupConfig]:
         return iter(sorted(self._groups.values()))
 
+    def __contains__(self, name: object) -> bool:
+        """Whether it is known, without being entered."""
+        return name in self._groups
+
     def table(self) -> dict[str, Any]:
         """``SubscriptionGroupManager#encode``."""
         table = {one.name: one.as_json() for one in self}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.text import java_int_value, tags_code
 from rmqctl.engine.filters.tags import tags_of
 from rmqctl.errors import FilterSyntaxError
 from rmqctl.serve.wire.bodies import text_in, whole_in
-from rmqctl.serve.wire.fields import BadRequest, checked_name
+from rmqctl.serve.wire.fields import BadRequest, checked_topic
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
@@ -105,12 +106,13 @@ def parse_subscription(
     )
 
 
-def decode_subscription(value: dict[str, Any]) -> Subscription:
+def decode_subscription(value: dict[str, Any], known: Container[str] = ()) -> Subscription:
     """One that a heartbeat brings; the client has computed the codes of its tags.
 
+    :param known: as of :func:`~rmqctl.serve.wire.fields.checked_topic`.
     :raises BadRequest: it is none.
     """
-    topic = checked_name("topic", text_in(value, "topic"))
+    topic = checked_topic("topic", text_in(value, "topic"), known)
     text = text_in(value, "subString") if value.get("subString") is not None else ALL
     kind = value.get("expressionType")
     codes = _codes(value.get("codeSet"))

@@ -170,6 +170,10 @@ class Topics:
             },
         }
 
+    def __contains__(self, name: object) -> bool:
+        """Whether it is known, or would be found."""
+        return name in self._topics
+
     def find(self, name: str) -> ServedTopic | None:
         return self._topics.get(name)
 

@@ -8,16 +8,30 @@ such a request is answered at once, with what is wrong with it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
-from formats.constants import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
+from formats.constants import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    INT_MAX,
+    INT_MIN,
+    LONG_MAX,
+    LONG_MIN,
+    RETRY_GROUP_TOPIC_PREFIX,
+)
 
 #: What ``Long.parseLong`` takes, with a bound on the digits: Python refuses to read thousands.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 #: Digits of numbers without a sign that the type has all of are fewer.
 _INT_DIGITS, _LONG_DIGITS = 10, 19
-#: ``Validators``: what topics and groups of clients are made of, and how long they are.
-_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
+#: ``TopicValidator``: topics to which is sent, and that are made.
+_TOPIC_TO_SEND = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
+#: ``Validators.CHARACTER_MAX_LENGTH``: of a group, by clients. Brokers ask for no length; without
+#: one anybody could have this server keep as much as he likes.
+_MAX_NAME = 255
+#: What names cannot hold that nobody has given here: they become directories, lines on a terminal,
+#: and keys of consumerOffset.json, in which an @ parts topic and group.
+_ODD = re.compile("[\0-\x1f/@\\\\\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_OF_GROUPS = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
 
 
 class BadRequest(Exception):
@@ -41,14 +55,23 @@ class Fields:
             raise BadRequest(f"the field {name} is missing")
         return value
 
-    def name(self, name: str) -> str:
-        """A topic or a group."""
-        return checked_name(name, self.text(name))
+    def topic(self, name: str, known: Container[str] = ()) -> str:
+        """A topic, as of :func:`checked_topic`."""
+        return checked_topic(name, self.text(name), known)
 
-    def find_name(self, name: str) -> str | None:
-        """A topic or a group that may be absent, or empty."""
+    def group(self, name: str, known: Container[str] = ()) -> str:
+        """A group, as of :func:`checked_group`."""
+        return checked_group(name, self.text(name), known)
+
+    def find_topic(self, name: str, known: Container[str] = ()) -> str | None:
+        """A topic that may be absent, or empty."""
         value = self.find(name)
-        return checked_name(name, value) if value else None
+        return checked_topic(name, value, known) if value else None
+
+    def find_group(self, name: str, known: Container[str] = ()) -> str | None:
+        """A group that may be absent, or empty."""
+        value = self.find(name)
+        return checked_group(name, value, known) if value else None
 
     def int32(self, name: str) -> int:
         text = self._values.get(name)
@@ -74,16 +97,42 @@ class Fields:
         return value
 
 
-def is_name(value: str) -> bool:
-    """Whether a client could give a topic or a group this name."""
-    return _NAME.fullmatch(value) is not None
+def checked_topic_to_send(field: str, value: str) -> str:
+    """A topic to which is sent, or that is to be made (``TopicValidator#validateTopic``).
 
-
-def checked_name(field: str, value: str) -> str:
-    """A topic or group of a request. :raises BadRequest: it is no name: it would become a directory
-    and a line on a terminal."""
-    if not is_name(value):
+    :raises BadRequest: it is none.
+    """
+    if _TOPIC_TO_SEND.fullmatch(value) is None:
         raise BadRequest(
             f"the {field} {value[:40]!r} is no name: letters, digits, %, |, - and _, at most 127"
         )
     return value
+
+
+def checked_topic(field: str, value: str, known: Container[str] = ()) -> str:
+    """A topic that is asked for, of which a broker checks nothing; the topic of a group is as much
+    longer as that may be.
+
+    :param known: the topics that are served, whatever their names.
+    :raises BadRequest: it is none of these, and is too long, or has a character that could lead
+        elsewhere.
+    """
+    prefix = next((one for one in _OF_GROUPS if value.startswith(one)), "")
+    return _checked(field, value, known, _MAX_NAME + len(prefix))
+
+
+def checked_group(field: str, value: str, known: Container[str] = ()) -> str:
+    """A group, of which a broker checks nothing. :raises BadRequest: as of
+    :func:`checked_topic`."""
+    return _checked(field, value, known, _MAX_NAME)
+
+
+def _checked(field: str, value: str, known: Container[str], most: int) -> str:
+    if 0 < len(value) <= most and value not in (".", "..") and _ODD.search(value) is None:
+        return value
+    if value in known:
+        return value
+    raise BadRequest(
+        f"the {field} {value[:40]!r} is no name: at most {most} characters, and no /, \\, @ nor "
+        "control characters"
+    )

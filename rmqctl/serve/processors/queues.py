@@ -1,0 +1,19 @@
+"""A queue as clients ask for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.files.paths import topic_directory_problem
+
+if TYPE_CHECKING:
+    from rmqctl.engine.queue.consumequeue import ConsumeQueue
+    from rmqctl.engine.store import Store
+
+
+def queue_of(store: Store, topic: str, queue_id: int) -> ConsumeQueue | None:
+    """A queue; None when there is none, also of a topic by whose name no directory can be: a broker
+    has an empty one in memory then (``DefaultMessageStore#findConsumeQueue``)."""
+    if topic_directory_problem(topic) is not None:
+        return None
+    return store.consume_queue(topic, queue_id)
