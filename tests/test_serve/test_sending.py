@@ -216,6 +216,31 @@ def test_messages_that_a_check_ends(dialogue: Dialogue, more: dict[str, Any], co
     assert stored(dialogue) == [] and dialogue.files == []
 
 
+def test_no_queue_to_write_to_is_no_queue_of_the_brokers_choice(root: Path) -> None:
+    """``x % 0``, for a batch and for a reply, too. A queue that is named is taken
+    (``msgCheck``)."""
+    table = {"orders": TOPIC | {"writeQueueNums": 0}}
+    (root / "config/topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    with WritableStore(root, CONFIG, clock=lambda: NOW) as store:
+        dialogue = Dialogue(Served.of(store, broker_name="b", cluster_name="c"))
+        client, producer = dialogue.client(), dialogue.client()
+        producer.heart_beat("p", "orders", client_id="p1")
+        producer.asked.clear()
+        answers = [
+            send(client, queueId=-1),
+            send(client, batch_of((b"x", b"")), queueId=-1, batch=True),
+            client.answers.pop(
+                reply(client, topic="orders", queueId=-1, properties="REPLY_TO_CLIENT\1p1\2")
+            ),
+        ]
+        for answer in answers:
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert answer.remark.startswith("java.lang.ArithmeticException: / by zero")
+        assert stored(dialogue) == [] and producer.asked == []
+        assert send(client, queueId=1).code == 0
+        assert [record.queue_id for record in stored(dialogue)] == [1]
+
+
 def test_a_message_too_long_is_illegal(dialogue: Dialogue) -> None:
     assert send(dialogue.client(), b"x" * (1 << 15)).code == ResponseCode.MESSAGE_ILLEGAL
 

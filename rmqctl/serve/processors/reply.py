@@ -16,6 +16,7 @@ from rmqctl.serve.processors.send import (
     SendHeader,
     checked_topic,
     header_of,
+    queue_id_of,
 )
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest
@@ -29,12 +30,11 @@ def send_reply(served: Served, request: Request) -> Outcome:
     """``processReplyMessageRequest``."""
     try:
         header = header_of(request)
-        topic = checked_topic(served, header)
+        queue_id = queue_id_of(served, header, checked_topic(served, header))
     except Refused as refused:
         return request.command.answer(refused.code, str(refused), ANSWER_FIELDS)
     except BadRequest as error:
         return request.command.answer(ResponseCode.SYSTEM_ERROR, str(error), ANSWER_FIELDS)
-    queue_id = header.queue_id if header.queue_id >= 0 else served.turn(topic.write_queue_nums)
     message = _message(served, request, header, queue_id)
 
     def pushed(problem: str) -> Put:

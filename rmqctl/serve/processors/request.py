@@ -202,9 +202,10 @@ class Served:
             self.files.append((TOPICS, text))
 
     def turn(self, count: int) -> int:
-        """A number below ``count``, another one each time, where a broker draws lots."""
+        """A number below ``count``, which is positive, another one each time, where a broker draws
+        lots."""
         self._turns += 1
-        return self._turns % max(count, 1)
+        return self._turns % count
 
     def store_host(self, channel: Channel) -> Host:
         """The broker's own address in what it stores; a name that is advertised is none."""

@@ -141,18 +141,33 @@ def checked_topic(served: Served, header: SendHeader) -> ServedTopic:
     return topic
 
 
+def queue_id_of(served: Served, header: SendHeader, topic: ServedTopic) -> int:
+    """The queue that a message goes to, any where the request leaves that to the broker
+    (``randomQueueId``).
+
+    :raises BadRequest: the topic has none to write to, which a broker finds out as it divides by
+        that. A queue that the request names it would take all the same.
+    """
+    if header.queue_id >= 0:
+        return header.queue_id
+    if topic.write_queue_nums <= 0:
+        remark = "java.lang.ArithmeticException: / by zero, the topic has no queue to write to"
+        raise BadRequest(f"{remark}: {header.topic}")
+    return served.turn(topic.write_queue_nums)
+
+
 def _message(
     served: Served, request: Request, header: SendHeader, topic: ServedTopic
 ) -> MessageExtBrokerInner:
     """What is the same of every message of a request; its properties are the request's."""
-    queue_id = header.queue_id
+    queue_id = queue_id_of(served, header, topic)
     multi = constants.MULTI_TAGS_FLAG if topic.topic_filter_type == _MULTI_TAG else 0
     properties = decode_properties(encode_utf8(header.properties))
     properties[PROPERTY_CLUSTER] = served.names.cluster
     return MessageExtBrokerInner(
         header.topic,
         request.command.body,
-        served.turn(topic.write_queue_nums) if queue_id < 0 else queue_id,
+        queue_id,
         header.flag,
         header.sys_flag | multi,
         properties,
