@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from formats import remoting
 from formats.remotingcodes import FRAME_MAX_LENGTH, LANGUAGES, SerializeType
+from rmqctl.serve.wire import bodies
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.frames import MAX_HEADER_LENGTH, FrameReader, encode_frame
 from rmqctl.serve.wire.header import MAX_EXT_FIELDS, FrameError
@@ -116,7 +117,7 @@ BAD = {
     "a-field-an-object": frame(b'{"code":1,"extFields":{"a":{}}}'),
     "many-fields": frame(json.dumps({"extFields": dict.fromkeys(map(str, range(99)))}).encode()),
     "deep": frame(b'{"a":' * 50_000),
-    "not-utf-8": frame(b'{"code":1,"remark":"\xff"}'),
+    "neither-utf-8-nor-json": frame(b'{"code":1,"remark":"\xff}'),
     "binary-short": frame(BINARY, kind=1),
     "binary-remark": frame(BINARY[:-4] + struct.pack(">ii", 2**31 - 1, 0), kind=1),
     "binary-remark-takes-all": frame(BINARY[:-4] + struct.pack(">i", 4) + bytes(4), kind=1),
@@ -192,6 +193,26 @@ def test_what_a_length_claims_is_not_allocated() -> None:
         tracemalloc.stop()
     assert sum(reader.pending for reader in readers) == 800
     assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (b"\xd6\xd0", "\ufffd\ufffd"),
+        (b"\xed\xa0\x80", "\ufffd"),
+        (rb"\ud800", "?"),
+        (rb"\uDC00\uD83D", "??"),
+        (rb"\ud83d\ude00 \udC00", "\U0001f600 ?"),
+        (rb"\\ud800 \ud800", "\\ud800 ?"),
+        (b"\xff" + rb"\ud800\n\u00e9", "\ufffd?\n\u00e9"),
+    ],
+)
+def test_what_is_no_text_in_json_is_read_as_java_reads_it(text: bytes, read: str) -> None:
+    """``new String(data, UTF_8)``, and half a pair of surrogates as Java writes it."""
+    sent = frame(b'{"code":10,"remark":"' + text + b'","extFields":{"i":"' + text + b'"}}')
+    (command,) = FrameReader().feed(sent)
+    assert (command.remark, command.ext_fields) == (read, {"i": read})
+    assert bodies.decode_body(b'{"clientID":"' + text + b'"}') == {"clientID": read}
 
 
 def test_a_lone_surrogate_becomes_a_question_mark() -> None:

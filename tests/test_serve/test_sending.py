@@ -126,6 +126,22 @@ def test_a_message_is_stored_as_a_broker_stores_it(dialogue: Dialogue) -> None:
     assert dialogue.served.store.body(record) == b"hello"
 
 
+def test_a_message_is_stored_whatever_its_properties_are_encoded_in(dialogue: Dialogue) -> None:
+    """A header that is no UTF-8 costs nobody the connection, nor a heartbeat its groups."""
+    client = dialogue.client()
+    fields = {SHORT[name]: str(value) for name, value in V1.items() if name in SHORT}
+    header = json.dumps({"code": 310, "opaque": 1, "extFields": fields}).encode()
+    for opaque, value in ((1, "中文".encode("gbk")), (2, rb"\ud800")):
+        given = header.replace(b'"opaque": 1', b'"opaque": %d' % opaque)
+        given = given.replace(rb"KEYS\u0001k", rb"KEYS\u0001" + value)
+        client.send_bytes(struct.pack(">iI", 4 + len(given) + 2, len(given)) + given + b"xx")
+        assert client.answers[opaque].code == 0
+    keys = [record.properties["KEYS"] for record in stored(dialogue)]
+    assert keys == ["中文".encode("gbk").decode("utf-8", "replace"), "?"]
+    body = b'{"clientID":"\xd6\xd0","producerDataSet":[{"groupName":"p"}],"consumerDataSet":[]}'
+    assert client.ask(RequestCode.HEART_BEAT, body).code == 0
+
+
 def test_the_long_header_says_the_same(dialogue: Dialogue) -> None:
     client = dialogue.client()
     assert send(client).code == 0

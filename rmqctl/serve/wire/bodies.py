@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from rmqctl.serve.wire import javajson
 from rmqctl.serve.wire.fields import BadRequest
 
 #: An entry of a table by queues; names of topics and brokers have no braces.
@@ -72,7 +73,7 @@ def decode_body(body: bytes) -> dict[str, Any]:
     if len(body) > MAX_BODY:
         raise BadRequest(f"the body has {len(body)} bytes, at most {MAX_BODY} are read as JSON")
     try:
-        value = orjson.loads(body)
+        value = javajson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadRequest(f"the body is no JSON: {error.msg}") from None
     if not isinstance(value, dict):

@@ -15,6 +15,7 @@ import orjson
 from formats import layouts
 from formats.constants import INT_MAX, INT_MIN
 from formats.remotingcodes import LANGUAGES, SerializeType
+from rmqctl.serve.wire import javajson
 from rmqctl.serve.wire.command import RemotingCommand
 
 FIXED = Struct(layouts.REMOTING_HEADER.format)
@@ -58,7 +59,7 @@ def encode_header(command: RemotingCommand) -> bytes:
 
 def _decode_json(data: bytes, body: bytes) -> RemotingCommand:
     try:
-        value = orjson.loads(data)
+        value = javajson.loads(data)
     except orjson.JSONDecodeError as error:
         raise FrameError(f"the header is no JSON: {error.msg}") from None
     if not isinstance(value, dict) or not value:
