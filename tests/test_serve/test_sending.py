@@ -331,6 +331,29 @@ def test_a_message_that_is_sent_back_comes_again_later(dialogue: Dialogue) -> No
     assert nothing.remark == "look message by offset failed, 1"
 
 
+def test_nothing_is_sent_back_where_the_retry_topic_takes_nothing(root: Path) -> None:
+    """Before the record is looked for, also for what would be a dead letter; of that the own topic
+    is not asked (``asyncConsumerSendMsgBack``)."""
+    names = {"%RETRY%shut": 4, "%DLQ%open": 4}
+    table = {n: TOPIC | {"topicName": n, "perm": perm} for n, perm in names.items()}
+    table["orders"] = TOPIC
+    (root / "config/topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    with WritableStore(root, CONFIG, clock=lambda: NOW) as store:
+        dialogue = Dialogue(Served.of(store, broker_name="b", cluster_name="c"))
+        client = dialogue.client()
+        send(client)
+        offset = stored(dialogue)[0].physical_offset
+        for more in ({"offset": offset}, {"offset": 7}, {"offset": offset, "delayLevel": -1}):
+            fields = {"group": "shut", "delayLevel": 0} | more
+            answer = client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **fields)
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert answer.remark == "the topic[%RETRY%shut] sending message is forbidden"
+        assert len(stored(dialogue)) == 1
+        dead = {"group": "open", "offset": offset, "delayLevel": -1}
+        assert client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **dead).code == 0
+        assert stored(dialogue)[1].topic == "%DLQ%open"
+
+
 def test_who_sends_back_for_longer_than_any_level_waits_for_the_longest(
     dialogue: Dialogue,
 ) -> None:

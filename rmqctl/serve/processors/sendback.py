@@ -19,7 +19,8 @@ _FIRST_DELAY_LEVEL = 3
 
 
 def send_message_back(served: Served, request: Request) -> Outcome:
-    """The record is looked up, and stored again under another topic."""
+    """The record is looked up, and stored again under another topic: when the group's retry topic
+    may be written to, which is asked first."""
     fields, command = request.fields, request.command
     group = served.groups.find(fields.group("group", served.groups))
     offset = fields.int64("offset")
@@ -29,6 +30,14 @@ def send_message_back(served: Served, request: Request) -> Outcome:
         most = fields.int32("maxReconsumeTimes")
     if group.retry_queue_nums <= 0:
         return command.answer(ResponseCode.SUCCESS)
+    retry_topic = constants.RETRY_GROUP_TOPIC_PREFIX + group.name
+    served.topics.enter(retry_topic, group.retry_queue_nums)
+    found_topic = served.topics.find(retry_topic)
+    if found_topic is None or not found_topic.is_writable:
+        # Whatever the record is, and would it go to the dead letters, whose own permissions count
+        # for nothing.
+        remark = f"the topic[{retry_topic}] sending message is forbidden"
+        return command.answer(ResponseCode.NO_PERMISSION, remark)
     origin: list[str] = []
 
     def work() -> tuple[Record, bytes] | None:
@@ -49,11 +58,11 @@ def send_message_back(served: Served, request: Request) -> Outcome:
             remark = f"the message at {offset} is of another topic"
             return command.answer(ResponseCode.SYSTEM_ERROR, remark)
         is_dead = record.reconsume_times >= most or delay_level < 0
-        prefix = DLQ_PREFIX if is_dead else constants.RETRY_GROUP_TOPIC_PREFIX
+        topic = DLQ_PREFIX + group.name if is_dead else retry_topic
         queues = 1 if is_dead else group.retry_queue_nums
-        served.topics.enter(prefix + group.name, queues)
+        served.topics.enter(topic, queues)
         level = 0 if is_dead else delay_level or _FIRST_DELAY_LEVEL + record.reconsume_times
-        message = _again(record, body, prefix + group.name, served.turn(queues), level)
+        message = _again(record, body, topic, served.turn(queues), level)
         served.save_topic(message)
         return Put([message], False, answer)
 

@@ -47,6 +47,10 @@ class ServedTopic(NamedTuple):
     def is_readable(self) -> bool:
         return bool(self.perm & PERM_READ)
 
+    @property
+    def is_writable(self) -> bool:
+        return bool(self.perm & PERM_WRITE)
+
     def as_json(self) -> dict[str, Any]:
         """``TopicConfig``, its keys sorted."""
         return {
