@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rmqctl.serve.broker import Broker
     from rmqctl.serve.hasockets import HaServer
     from rmqctl.serve.sockets import Server
+    from rmqctl.serve.state.owntopics import TopicSwitches
 
 _LISTEN = "127.0.0.1:10911"
 #: Seconds for which a thread may keep others from running. Each send goes from the sockets' thread
@@ -178,7 +180,7 @@ def command(
             store,
             broker_name=broker_name or conf.get("brokerName"),
             cluster_name=cluster_name or conf.get("brokerClusterName"),
-            auto_creates=conf.get("autoCreateTopicEnable", "true") == "true",
+            switches=_switches(conf),
             answers_first=flush_of(store) == "async",
             advertise=str(advertise) if advertise else None,
             host_name=re.sub(r"[^\w-]", "-", socket.gethostname(), flags=re.ASCII) or "localhost",
@@ -192,6 +194,12 @@ def command(
             checks = None if read_only or no_checks else Checks(served)
             broker = Broker(served, delivery, checks, tells_access=access_log is not None)
             return asyncio.run(_serve(settings, broker, place, ha, writer))
+
+
+def _switches(conf: Mapping[str, str]) -> TopicSwitches:
+    from rmqctl.serve.state.owntopics import TopicSwitches
+
+    return TopicSwitches.of(conf)
 
 
 def _check_unchanged(

@@ -11,13 +11,13 @@ from formats.constants import PROPERTY_REAL_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
 from formats.remotingcodes import CommandFlag, RequestCode
 from rmqctl.engine.record.message import LOCALHOST, Host, MessageExtBrokerInner, parse_host
 from rmqctl.engine.state.brokerjson import TOPICS
-from rmqctl.engine.state.topicconfig import REPLY_TOPIC_POSTFIX
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.state.accounts import Accounts
 from rmqctl.serve.state.clients import Channel, Clients
 from rmqctl.serve.state.groups import Groups
 from rmqctl.serve.state.locks import QueueLocks
 from rmqctl.serve.state.offsets import Offsets
+from rmqctl.serve.state.owntopics import DEFAULT_SWITCHES, TopicSwitches, own_topics
 from rmqctl.serve.state.parked import ParkedPulls
 from rmqctl.serve.state.statistics import Statistics
 from rmqctl.serve.state.topics import PERM_ALL, PERM_READ, Topics
@@ -130,7 +130,7 @@ class Served:
         advertise: str | None = None,
         host_name: str = "localhost",
         ends_offsets: bool = False,
-        auto_creates: bool = True,
+        switches: TopicSwitches = DEFAULT_SWITCHES,
         answers_first: bool = False,
         clock: Callable[[], int] = _no_clock,
         accounts: Accounts | None = None,
@@ -138,7 +138,7 @@ class Served:
         """A store, under the names that are given, or else its broker's own, as far as its files
         tell. One that is open for reading grants no permission to write.
 
-        :param auto_creates: ``autoCreateTopicEnable``.
+        :param switches: which topics there are to be of a broker's own.
         :param answers_first: ASYNC_FLUSH: what is sent is answered before it is on disk, and
             consumers see it then. Slaves do not.
         :param clock: milliseconds since the epoch, where the store has no clock of its own.
@@ -154,15 +154,14 @@ class Served:
             store.flush_structures(("commitlog",))
             store.writer.flusher.answers_first = answers_first
         allowed = PERM_ALL if store.writable else PERM_READ
-        topics = Topics(store, allowed, auto_creates=auto_creates)
+        topics = Topics(store, allowed)
         names = Names(
             broker_name or topics.broker_name or host_name,
             cluster_name or topics.cluster_name or "DefaultCluster",
             advertise,
         )
         if store.writable:
-            # A broker enters the topic of replies at its start (``TopicConfigManager``).
-            topics.enter(names.cluster + REPLY_TOPIC_POSTFIX, 1)
+            topics.enter_own(own_topics(names.broker, names.cluster, switches))
         groups = Groups(store.root)
         offsets = Offsets(store.root, store.config.enable_lmq)
         statistics = Statistics(names.cluster)

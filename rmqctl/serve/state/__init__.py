@@ -12,6 +12,7 @@ Other rooms use:
 - :mod:`~rmqctl.serve.state.groups`
 - :mod:`~rmqctl.serve.state.locks`
 - :mod:`~rmqctl.serve.state.offsets`
+- :mod:`~rmqctl.serve.state.owntopics`
 - :mod:`~rmqctl.serve.state.parked`
 - :mod:`~rmqctl.serve.state.statistics`
 - :mod:`~rmqctl.serve.state.subscription`

@@ -5,6 +5,7 @@ What a client makes a broker enter is in memory first; the file gets it with the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.engine.state import brokerjson
@@ -26,9 +27,10 @@ PERM_ALL = PERM_READ | PERM_WRITE | PERM_INHERIT
 MAX_QUEUES = 1 << 16
 #: Topics that clients may have entered beside those of the store.
 MAX_ENTERED = 10_000
-#: ``TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC``, and how many queues it has.
-_TEMPLATE, _TEMPLATE_QUEUES = "TBW102", 8
-_CLUSTER_QUEUES, _BROKER_QUEUES = 16, 1
+#: ``TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC``: new topics are made after it.
+TEMPLATE = "TBW102"
+#: Queues of the topics that have the names of the cluster and of the broker.
+CLUSTER_QUEUES, BROKER_QUEUES = 16, 1
 
 
 class ServedTopic(NamedTuple):
@@ -50,6 +52,12 @@ class ServedTopic(NamedTuple):
     @property
     def is_writable(self) -> bool:
         return bool(self.perm & PERM_WRITE)
+
+    def with_queues(self, other: ServedTopic) -> ServedTopic:
+        """This topic with at least as many queues as another has."""
+        reads = max(self.read_queue_nums, other.read_queue_nums)
+        writes = max(self.write_queue_nums, other.write_queue_nums)
+        return self._replace(read_queue_nums=reads, write_queue_nums=writes)
 
     def as_json(self) -> dict[str, Any]:
         """``TopicConfig``, its keys sorted."""
@@ -75,8 +83,7 @@ class Topics:
     :raises ConfigFileUnreadable: ``topics.json`` is broken, and its ``.bak`` does not help.
     """
 
-    def __init__(self, store: Store, allowed: int, *, auto_creates: bool = True) -> None:
-        """:param auto_creates: clients may make topics by sending to them."""
+    def __init__(self, store: Store, allowed: int) -> None:
         self._root = store.root
         self._allowed = allowed
         self._entered = 0
@@ -88,7 +95,6 @@ class Topics:
         self._topics = {name: self._configured(name, one) for name, one in configs.items()}
         self._saved = set(self._topics)
         self.broker_name, self.cluster_name = _names(configs)
-        self._enter_template(auto_creates)
         #: Topics with queues that the file does not have; empty where there is no file.
         self.without_config: list[str] = []
         for where in store.queues.directories():
@@ -114,18 +120,19 @@ class Topics:
         perm = (PERM_READ | PERM_WRITE) & self._allowed
         self._topics[name] = ServedTopic(name, count, count, perm)
 
-    def _enter_template(self, auto_creates: bool) -> None:
-        """``TopicConfigManager``'s constructor and ``createTopicInSendMessageMethod``: the topic
-        that new ones are made after, unless there are to be none."""
-        if not self._allowed & PERM_INHERIT:
-            return
-        found = self._topics.get(_TEMPLATE)
-        if found is None:
-            found = ServedTopic(_TEMPLATE, _TEMPLATE_QUEUES, _TEMPLATE_QUEUES, PERM_ALL)
-        if auto_creates:
-            self._topics[_TEMPLATE] = found
-        else:
-            self._topics[_TEMPLATE] = found._replace(perm=found.perm & ~PERM_INHERIT)
+    def enter_own(self, own: Mapping[str, ServedTopic]) -> None:
+        """Enters the topics that a broker makes at its start, of a store that is written; of one
+        that is only read what it has is shown. Those of ``topics.json`` stay as they are there,
+        but that TBW102 gives no topics when there are to be none: then it is not among them
+        (``createTopicInSendMessageMethod``)."""
+        for name, topic in own.items():
+            if name not in self._own_perms:
+                known = self._topics.get(name)
+                self._topics[name] = topic if known is None else topic.with_queues(known)
+        template = self._topics.get(TEMPLATE)
+        if template is not None and TEMPLATE not in own:
+            self._topics[TEMPLATE] = template._replace(perm=template.perm & ~PERM_INHERIT)
+        self.without_config = [name for name in self.without_config if name not in own]
 
     def create(self, name: str, template: str, queues: int) -> ServedTopic | None:
         """Makes a topic after another one; None where that does not allow it.
@@ -205,13 +212,11 @@ def _names(configs: dict[str, TopicConfig]) -> tuple[str | None, str | None]:
     """Name of the broker and of its cluster, which every broker enters as topics
     (``TopicConfigManager``): with so many queues, to be inherited from."""
     found: list[str | None] = []
-    for queues in (_BROKER_QUEUES, _CLUSTER_QUEUES):
+    for queues in (BROKER_QUEUES, CLUSTER_QUEUES):
         names = [
             name
             for name, one in configs.items()
-            if (one.perm or 0) & PERM_INHERIT
-            and one.read_queue_nums == queues
-            and name != _TEMPLATE
+            if (one.perm or 0) & PERM_INHERIT and one.read_queue_nums == queues and name != TEMPLATE
         ]
         found.append(names[0] if len(names) == 1 else None)
     return found[0], found[1]
