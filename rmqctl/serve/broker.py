@@ -30,6 +30,7 @@ from rmqctl.serve.events import (
 from rmqctl.serve.ha.holding import Holding
 from rmqctl.serve.processors import pull
 from rmqctl.serve.processors.access import refusal
+from rmqctl.serve.processors.arrivals import arrivals
 from rmqctl.serve.processors.checks import Checks
 from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.pull import Pull
@@ -287,8 +288,8 @@ class Broker:
             if result.stored is not None:
                 stored = result.stored
                 self.served.statistics.count_stored(stored.msg_num, stored.wrote_bytes)
-                end = stored.queue_offset + stored.msg_num
-                events += self.arrived(result.topic, result.queue_id, end, now)
+                for place in arrivals(self.served.store, result):
+                    events += self.arrived(*place, now)
 
     def lost(self, number: int) -> list[Event]:
         """A connection is closed, by whomever."""

@@ -5,6 +5,7 @@ A function answers at once, or says what has to be read of the store first; it w
 Other rooms use:
 
 - :mod:`~rmqctl.serve.processors.access`
+- :mod:`~rmqctl.serve.processors.arrivals`
 - :mod:`~rmqctl.serve.processors.checks`
 - :mod:`~rmqctl.serve.processors.delivery`
 - :mod:`~rmqctl.serve.processors.pull`

@@ -15,7 +15,7 @@ def get_route(served: Served, request: Request) -> RemotingCommand:
     """``getRouteInfoByTopic``. Values and their order stay the same as long as the topic does:
     clients log every change."""
     name = request.fields.text("topic")
-    topic = served.topics.find(name)
+    topic = served.topics.find_registered(name)
     if topic is None:
         remark = f"No topic route info in name server for the topic: {name[:127]}"
         return request.command.answer(ResponseCode.TOPIC_NOT_EXIST, remark)

@@ -162,7 +162,7 @@ class Served:
         )
         if store.writable:
             topics.enter_own(own_topics(names.broker, names.cluster, switches))
-        groups = Groups(store.root)
+        groups = Groups(store.root, store.config.enable_lmq)
         offsets = Offsets(store.root, store.config.enable_lmq)
         statistics = Statistics(names.cluster)
         served = cls(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from formats.constants import LMQ_PREFIX
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.topicconfig import data_version, number
 from rmqctl.serve.state.topics import MAX_QUEUES, TooMany
@@ -49,11 +50,13 @@ class Groups:
     :raises ConfigFileUnreadable: the file is broken, and its ``.bak`` does not help.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, enable_lmq: bool = False) -> None:
+        """:param enable_lmq: groups of light queues are known without being entered."""
         value = brokerjson.read_config(root, brokerjson.SUBSCRIPTION_GROUP)
         table = brokerjson.table_of(value, "subscriptionGroupTable")
         self._groups = {str(name): _group(str(name), entry) for name, entry in table.items()}
         self._entered = 0
+        self._has_light = enable_lmq
         self._data_version = data_version(value)
 
     def __iter__(self) -> Iterator[GroupConfig]:
@@ -69,10 +72,13 @@ class Groups:
         return {"dataVersion": self._data_version, "subscriptionGroupTable": table}
 
     def find(self, name: str) -> GroupConfig:
-        """The group; one that nobody knew is entered (``autoCreateSubscriptionGroup``).
+        """The group; one that nobody knew is entered (``autoCreateSubscriptionGroup``). One of a
+        light queue is none of them (``LmqSubscriptionGroupManager``).
 
         :raises TooMany: clients have entered enough.
         """
+        if self._has_light and name.startswith(LMQ_PREFIX):
+            return GroupConfig(name)
         found = self._groups.get(name)
         if found is None:
             if self._entered >= MAX_ENTERED:

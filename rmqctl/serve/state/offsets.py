@@ -5,13 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from formats.constants import LMQ_PREFIX
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.brokerjson import consumer_offsets
+from rmqctl.serve.state.topics import TooMany
 
 if TYPE_CHECKING:
     from rmqctl.engine.store import Store
+
+#: Topics of groups of which clients may have committed an offset beside those of the file: the
+#: names of light queues are without an end.
+MAX_ENTERED = 200_000
 
 
 class BeyondEnd(NamedTuple):
@@ -42,15 +48,20 @@ class Offsets:
     """
 
     def __init__(self, root: Path, enable_lmq: bool = False) -> None:
-        """:param enable_lmq: the broker keeps its offsets in the file of light queues."""
+        """:param enable_lmq: the broker keeps its offsets in the file of light queues, and there
+        those of a light group apart, one of each topic (``LmqConsumerOffsetManager``)."""
         #: Name of the file.
         self.name = brokerjson.LMQ_CONSUMER_OFFSET if enable_lmq else brokerjson.CONSUMER_OFFSET
         self._root = root
+        self._has_light = enable_lmq
+        #: Topics of groups that clients have brought.
+        self._entered = 0
         self._stored = consumer_offsets(root)
         self._table = {owner: dict(offsets) for owner, offsets in self._stored.items()}
 
     def find(self, topic: str, group: str, queue_id: int) -> int | None:
         """The offset that the group consumes next; None: it has none, or a negative one."""
+        queue_id = 0 if self._is_light(group) else queue_id
         offset = self._table.get((topic, group), {}).get(queue_id, -1)
         return offset if offset >= 0 else None
 
@@ -76,7 +87,17 @@ class Offsets:
         return [(topic, group, self._table[topic, group]) for topic, group in owners]
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        self._table.setdefault((topic, group), {})[queue_id] = offset
+        """Notes an offset. :raises TooMany: clients have brought enough of them."""
+        owner = topic, group
+        if owner not in self._table:
+            if self._entered >= MAX_ENTERED:
+                raise TooMany(f"clients have committed to {MAX_ENTERED} topics of groups already")
+            self._entered += 1
+        queue_id = 0 if self._is_light(group) else queue_id
+        self._table.setdefault(owner, {})[queue_id] = offset
+
+    def _is_light(self, group: str) -> bool:
+        return self._has_light and group.startswith(LMQ_PREFIX)
 
     def changed(self) -> Iterator[Committed]:
         """What clients have committed that is not in the file, sorted."""
@@ -93,14 +114,21 @@ class Offsets:
         :raises ConfigFileUnreadable: the file has become unreadable.
         """
         changes: dict[str, dict[int, int]] = {}
+        light: dict[str, int] = {}
         for one in self.changed():
             key = f"{one.topic}{brokerjson.TOPIC_GROUP_SEPARATOR}{one.group}"
-            changes[key] = dict(sorted(self._table[one.topic, one.group].items()))
-        if not changes:
+            if self._is_light(one.group):
+                light[key] = one.offset
+            else:
+                changes[key] = dict(sorted(self._table[one.topic, one.group].items()))
+        if not changes and not light:
             return None
         value = brokerjson.read_config(self._root, self.name)
-        table = brokerjson.table_of(value, "offsetTable")
-        whole = (value if isinstance(value, dict) else {}) | {"offsetTable": table | changes}
+        parts: tuple[dict[str, Any], ...] = (changes, light)
+        whole = dict(value) if isinstance(value, dict) else {}
+        # Without light groups there is one table, and nothing for another.
+        for name, found in zip(brokerjson.OFFSET_TABLES[self.name], parts, strict=False):
+            whole[name] = brokerjson.table_of(value, name) | found
         self._stored = {owner: dict(offsets) for owner, offsets in self._table.items()}
         return brokerjson.dumps(whole)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from formats.constants import LMQ_PREFIX
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.topicconfig import (
     PERM_INHERIT,
@@ -87,6 +88,7 @@ class Topics:
         self._root = store.root
         self._allowed = allowed
         self._entered = 0
+        self._has_light = store.config.enable_lmq
         self._value = brokerjson.read_config(store.root, brokerjson.TOPICS)
         found = topic_configs(store.root)
         configs = found or {}
@@ -182,10 +184,18 @@ class Topics:
         }
 
     def __contains__(self, name: object) -> bool:
-        """Whether it is known, or would be found."""
+        """Whether it is known by name, and not only by its kind."""
         return name in self._topics
 
     def find(self, name: str) -> ServedTopic | None:
+        """The topic, as ``selectTopicConfig`` has it: with ``enableLmq`` every light queue is one,
+        also before its first message (``LmqTopicConfigManager``)."""
+        if self._has_light and name.startswith(LMQ_PREFIX):
+            return ServedTopic(name, 1, 1, (PERM_READ | PERM_WRITE) & self._allowed)
+        return self._topics.get(name)
+
+    def find_registered(self, name: str) -> ServedTopic | None:
+        """The topic, if a name server knows of it."""
         return self._topics.get(name)
 
     def enter(self, name: str, queues: int) -> None:
