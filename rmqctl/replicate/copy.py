@@ -21,11 +21,11 @@ from rmqctl.engine.state.brokerjson import CONFIG
 from rmqctl.engine.state.persist import persist
 from rmqctl.errors import DamagedStore
 from rmqctl.replicate.doubt import Doubt, cut, doubt_of
-from rmqctl.replicate.errors import CopyDiffers, CopyTooOld
+from rmqctl.replicate.errors import CopyDiffers, CopyTooOld, CopyUnproven, MasterNotCopied
 from rmqctl.replicate.events import Shortened
 from rmqctl.replicate.follower import Join, join_at
 from rmqctl.replicate.keeping import Keep
-from rmqctl.replicate.questions import ConfigFile, Dialogue, log_range, record_at
+from rmqctl.replicate.questions import THE_MASTER, ConfigFile, Dialogue, log_range, record_at
 
 
 def is_own(root: Path, config: MessageStoreConfig, doubt: Doubt) -> Dialogue[bool]:
@@ -167,28 +167,53 @@ class Copy:
 
         :raises CopyDiffers: the master has another one, or ends before.
         :raises CopyTooOld: the master's log begins behind the copy's end.
+        :raises CopyUnproven: it has nothing that the copy has.
+        :raises MasterNotCopied: no log of this file size begins where the master's does.
         """
         start, end = master
         file_size = self.store.commit_log.file_size
         if self.is_empty:
             self._doubt = None
+            if start % file_size:
+                # Its files are named by their places, all of one size; frames and blanks are judged
+                # by that, and so is where the first file of the copy begins.
+                reason = (
+                    f"its log begins at {start}, which is no multiple of {file_size}, the size of "
+                    "its files (mappedFileSizeCommitLog)"
+                )
+                raise MasterNotCopied(address=THE_MASTER, reason=reason)
             return join_at(start, master, file_size, most_message)
         if self.end > end:
             reason = f"it ends at {self.end}, and the master's log at {end}"
             raise CopyDiffers(path=str(self.root), reason=reason, physical_offset=end)
         if self.end < start:
             raise CopyTooOld(path=str(self.root), end=self.end, start=start)
-        if self._doubt is not None:
-            proof = self._doubt.proof(start)
-        else:
-            last = max(self.store.newest_units(), default=None)
-            proof = None if last is None or last[0] < start else (last, last[1])
+        proof = self._proof(start)
+        if proof is None and self.end > self.store.min_offset:
+            raise CopyUnproven(path=str(self.root), end=self.end, start=start)
         if proof is not None and not (yield from self._is_masters(*proof)):
             reason = "the master has not that record there"
             raise CopyDiffers(path=str(self.root), reason=reason, physical_offset=proof[0][0])
         yield from self._dispel(start)
         self.flush_log()
         return join_at(self.end, master, file_size, most_message)
+
+    def _proof(self, start: int) -> tuple[tuple[int, int], int] | None:
+        """What tells whether a master, whose log begins at ``start``, is the one of this copy: as
+        of :meth:`~rmqctl.replicate.doubt.Doubt.proof`. Of a log that is sure that is the newest
+        record with a unit, else the first one of the newest file."""
+        if self._doubt is not None:
+            return self._doubt.proof(start)
+        last = max(self.store.newest_units(), default=None)
+        if last is not None and last[0] >= start:
+            return last, last[1]
+        for entry in reversed(self.store.commit_log.files.entries):
+            offset = entry.file_from_offset
+            is_there = start <= offset < self.end
+            first = self.store.commit_log.find_record(offset) if is_there else None
+            if first is not None:
+                return (offset, first.total_size), first.total_size
+        return None
 
     def _is_masters(self, place: tuple[int, int], size: int) -> Dialogue[bool]:
         """Whether the master has the record at (physical offset, size), in its first ``size``

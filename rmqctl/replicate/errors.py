@@ -57,6 +57,17 @@ class CopyTooOld(RmqctlError):
     )
 
 
+class CopyUnproven(CopyTooOld):
+    """The master has deleted everything that the copy has, and nothing tells whose copy it is."""
+
+    template = (
+        "{path} ends at {end}, and the master's log begins at {start}: it has no message that the "
+        "copy has, and another broker's log could go on there as well. Nothing was changed."
+    )
+    step = "Copy into a new directory."
+    command_step = "Copy into a new directory with --to, and keep this one for what is in it."
+
+
 class BadLogReceived(RmqctlError):
     """What a master sends as its log is none."""
 

@@ -7,9 +7,11 @@ Whoever runs it has the connection.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
+from formats.constants import LONG_MAX
 from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.state import brokerjson
@@ -30,6 +32,8 @@ _ACL = "AclException"
 #: What 5.x sends with its topics, and keeps elsewhere: the queues of static topics
 #: (``TopicConfigAndMappingSerializeWrapper``).
 _NOT_OF_THE_FILE = ("mappingDataVersion", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap")
+#: An offset in an answer, as digits: of more there is no Java long.
+_OFFSET = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
 #: What is not taken over of a master's configuration: it is about its machine, or its role.
 _OWN = ("storePath", "readOnlyCommitLogStorePaths", "brokerRole", "transientStorePool", "warm")
 
@@ -88,7 +92,8 @@ def facts() -> Dialogue[MasterFacts]:
     try:
         config = parse_broker_conf("".join(escaped), "the master's configuration")
     except RmqctlError as error:
-        raise MasterRefused(address=THE_MASTER, reason=str(error)) from error
+        reason = f"its configuration cannot be read: {_reason(error)}"
+        raise MasterRefused(address=THE_MASTER, reason=reason) from error
     start, end = yield from log_range()
     role = values.get("brokerRole", "ASYNC_MASTER")
     topics = yield from _ask(RequestCode.GET_ALL_TOPIC_CONFIG)
@@ -142,17 +147,24 @@ def is_starting(request: RemotingCommand, answer: RemotingCommand) -> bool:
 
 
 def log_range() -> Dialogue[tuple[int, int]]:
-    """Where the master's log begins and ends."""
+    """Where the master's log begins and ends: two offsets that a Java long can be.
+
+    :raises MasterRefused: it does not say, or says what is no log.
+    """
     answer = yield from _ask(RequestCode.GET_BROKER_RUNTIME_INFO)
     table = brokerjson.table_of(_value(answer.body), "table")
     found = [table.get(name) for name in ("commitLogMinOffset", "commitLogMaxOffset")]
-    texts = [one for one in found if isinstance(one, str) and len(one) < 20 and one.isdecimal()]
+    texts = [one for one in found if isinstance(one, str) and _OFFSET.fullmatch(one)]
     if len(texts) < 2:
         raise MasterRefused(
             address=THE_MASTER,
             reason="GET_BROKER_RUNTIME_INFO (28) does not say where its log lies",
         )
-    start, end = map(int, texts)
+    # A broker that has never had a file says -1 (CommitLog#getMinOffset).
+    start, end = (max(int(text), 0) for text in texts)
+    if not start <= end <= LONG_MAX:
+        reason = f"a log from {start} to {end} can be nobody's"
+        raise MasterRefused(address=THE_MASTER, reason=reason)
     return start, end
 
 
@@ -206,10 +218,16 @@ def _value(body: bytes) -> Any:
     except UnicodeDecodeError:
         raise MasterRefused(address=THE_MASTER, reason="an answer is no UTF-8") from None
     except RmqctlError as error:
-        raise MasterRefused(address=THE_MASTER, reason=str(error)) from error
+        reason = f"an answer is no JSON: {_reason(error)}"
+        raise MasterRefused(address=THE_MASTER, reason=reason) from error
     if not isinstance(value, dict):
         raise MasterRefused(address=THE_MASTER, reason="an answer is no JSON object")
     return value
+
+
+def _reason(error: RmqctlError) -> str:
+    """What is wrong, without the advice for files that are one's own."""
+    return str(error.values.get("reason", error)).rstrip(".")
 
 
 def run(dialogue: Dialogue[T], ask: Callable[[RemotingCommand], RemotingCommand]) -> T:

@@ -136,6 +136,119 @@ def test_another_store_is_refused(tmp_path: Path, cli: Cli) -> None:
     assert tree_content(copy / "commitlog") == before
 
 
+def without_first_file(master: LiveMaster) -> int:
+    """Where the master's log begins then."""
+    files = master.store.commit_log.files
+    files.entries.pop(0).path.unlink()
+    files._offsets.pop(0)
+    return master.store.min_offset
+
+
+def refused(cli: Cli, master: LiveMaster, copy: Path) -> str:
+    """What a user is told; the copy's log stays as it is."""
+    before = tree_content(copy / "commitlog") if copy.exists() else None
+    done = cli(
+        *("replicate", f"127.0.0.1:{master.ha_port}", "--to", copy, "--until-caught-up"),
+        *("--broker", f"127.0.0.1:{master.port}"),
+    )
+    assert done.code == 5, done.err
+    assert before is None or tree_content(copy / "commitlog") == before
+    return done.err
+
+
+def test_a_log_that_begins_where_the_copy_ends_may_be_a_strangers(tmp_path: Path, cli: Cli) -> None:
+    """It has nothing by which one could tell, and what follows would fit."""
+    root, copy = tmp_path / "one", tmp_path / "copy"
+    with live(root) as master:
+        master.put(60)
+    with WritableStore(copy, CONFIG, create=True) as store:
+        for piece in PieceReader(0, FILE_SIZE, 1 << 16).feed(log_bytes(root, 0, FILE_SIZE)):
+            store.writer.append_piece(piece)
+        assert store.max_offset == FILE_SIZE
+    with live(tmp_path / "other") as master:
+        master.put(60)
+        assert without_first_file(master) == FILE_SIZE
+        told = refused(cli, master, copy)
+    assert f"ends at {FILE_SIZE}, and the master's log begins at {FILE_SIZE}" in told
+    assert "Copy into a new directory with --to" in told
+
+
+def test_a_copy_of_messages_in_no_queue_knows_its_master(tmp_path: Path, cli: Cli) -> None:
+    """As halves are in the log of old stores; there is a record all the same."""
+    copy = tmp_path / "copy"
+    for name in ("one", "other"):
+        with live(tmp_path / name) as master:
+            body = name.ljust(9).encode()
+            message = MessageExtBrokerInner("orders", body, 0, sys_flag=4, born_timestamp=5)
+            assert master.store.put_message(message).is_ok
+            if name == "one":
+                replicate(cli, master, copy)
+                assert replicate(cli, master, copy)[-1]["caught_up"]
+            else:
+                assert "the master has not that record there" in refused(cli, master, copy)
+
+
+def says_of_its_log(monkeypatch: pytest.MonkeyPatch, start: str, end: str) -> None:
+    table = f'{{"table":{{"commitLogMinOffset":"{start}","commitLogMaxOffset":"{end}"}}}}'
+    monkeypatch.setitem(SAYS, RequestCode.GET_BROKER_RUNTIME_INFO, lambda _: table)
+
+
+def test_a_log_that_begins_inside_a_file_of_that_size_is_not_begun(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says_of_its_log(monkeypatch, "4097", "9000")
+    with live(tmp_path / "master") as master:
+        told = refused(cli, master, tmp_path / "copy")
+    assert "begins at 4097, which is no multiple of 4096" in told
+    assert "mappedFileSizeCommitLog" in told
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("0", "9999999999999999999"),
+        ("9999999999999999999", "9999999999999999999"),
+        ("8192", "4096"),
+        ("-2", "0"),
+        ("0", "9" * 5000),
+        ("٠", "0"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_offsets_that_no_log_has_are_refused(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, start: str, end: str
+) -> None:
+    says_of_its_log(monkeypatch, start, end)
+    with live(tmp_path / "master") as master:
+        assert "does not answer as a broker" in refused(cli, master, tmp_path / "copy")
+
+
+def test_a_broker_of_java_that_has_stored_nothing_yet(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a file of the log its min offset is -1 (``CommitLog#getMinOffset``)."""
+    says_of_its_log(monkeypatch, "-1", "0")
+    with live(tmp_path / "master") as master:
+        assert replicate(cli, master, tmp_path / "copy")[-1]["caught_up"]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (RequestCode.GET_BROKER_CONFIG, "mappedFileSizeCommitLog=many\n"),
+        (RequestCode.GET_ALL_TOPIC_CONFIG, "{no"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_told_without_advice_for_files(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, code: int, text: str
+) -> None:
+    monkeypatch.setitem(SAYS, code, lambda _: text)
+    with live(tmp_path / "master") as master:
+        told = refused(cli, master, tmp_path / "copy")
+    assert ".." not in told and "own file" not in told and "config check" not in told
+    assert "The copy stays as it is" in told
+
+
 @pytest.mark.parametrize("has_hole", [False, True])
 def test_another_store_that_was_killed_loses_nothing(
     tmp_path: Path, cli: Cli, has_hole: bool
