@@ -291,10 +291,11 @@ def test_a_message_by_its_key_and_by_its_offset(dialogue: Dialogue) -> None:
     )
     assert (answer.code, answer.body) == (0, raw)
     assert int(answer.ext_fields["indexLastUpdateTimestamp"]) >= record.store_timestamp
+    assert int(answer.ext_fields["indexLastUpdatePhyoffset"]) >= record.physical_offset
     asked["key"] = "none"
     answer = client.ask(RequestCode.QUERY_MESSAGE, endTimestamp=2**63 - 1, **asked)
     assert answer.code == ResponseCode.QUERY_NOT_FOUND
-    assert "indexLastUpdatePhyoffset" in answer.ext_fields
+    assert answer.ext_fields == {"indexLastUpdatePhyoffset": "0", "indexLastUpdateTimestamp": "0"}
     for offset in (1, -1, 2**62):
         answer = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, offset=offset)
         assert answer.remark == f"can not find message by the offset, {offset}"

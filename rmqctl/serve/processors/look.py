@@ -20,6 +20,8 @@ _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
 class _Found(NamedTuple):
+    """The messages; where the index ends, in time (ms) and in the log, 0 where nothing is found."""
+
     records: list[Record]
     body: bytes
     last_timestamp: int
@@ -66,7 +68,8 @@ def _query(store: Store, topic: str, key: str, most: int, begin: int, end: int) 
         records.append(match.record)
     records.sort()
     index = store.index
-    last = index.last_header()
+    # Without a hit a broker has asked no index file (DefaultMessageStore#queryMessage).
+    last = index.last_header() if records else None
     body = b"" if unreadable(records) else stored_bytes(store, records)
     return _Found(
         records,
