@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.pieces import PieceReader
 from rmqctl.engine.state import brokerjson
+from rmqctl.engine.write import replica
 from rmqctl.operations.verify import Finding, verify
 from rmqctl.serve.processors import table
 from rmqctl.serve.processors.request import Outcome, Request, Served
@@ -363,6 +366,26 @@ def test_a_sync_master_wants_consent(tmp_path: Path, cli: Cli) -> None:
         replicate(cli, master, tmp_path / "copy", code=6)
         assert not (tmp_path / "copy").exists()
         assert replicate(cli, master, tmp_path / "copy", "--yes")[-1]["caught_up"]
+
+
+def test_a_disk_that_is_full_is_no_copy_in_use(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 is for who waits, or asks for rights, and tries again; and so says the help."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with live(tmp_path / "master") as master:
+        master.put(5)
+        monkeypatch.setattr(replica, "append_piece", full)
+        told = refused(cli, master, tmp_path / "copy")
+    assert "No space left on device" in told
+    for command in ("replicate", "serve"):
+        shown = " ".join(cli(command, "--help").out.split())
+        exits = shown.partition("Exit status")[2]
+        assert "disk" not in exits.partition(" 4 ")[2].partition(" 5 ")[0]
+        assert "is full or fails" in exits.partition(" 5 ")[2]
 
 
 def test_nobody_there(tmp_path: Path, cli: Cli) -> None:

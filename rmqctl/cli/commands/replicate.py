@@ -61,8 +61,9 @@ class KeepType(click.ParamType["Keep"]):
     exits={
         0: "stopped by SIGTERM, or caught up",
         1: "done: findings of --verify, or records whose body is not what was stored",
-        4: "the copy is in use, or cannot be written",
-        5: "the master is not there, or refuses, or the copy is not the beginning of its log",
+        4: "the copy is in use, or read-only",
+        5: "the master is not there, or refuses, or the copy is not the beginning of its log; the "
+        "disk is full or fails",
         6: "the master is a SYNC_MASTER: say --yes",
         130: "stopped with Ctrl-C",
     },

@@ -58,7 +58,8 @@ class _Place(NamedTuple):
     exits={
         0: "stopped by SIGTERM",
         1: "likewise; offsets of groups could not be written, and are printed",
-        4: "the store is in use by a broker, or cannot be written",
+        4: "the store is in use by a broker, or read-only",
+        5: "cannot continue: damaged or unsupported data, or a disk that is full or fails",
         6: "groups would consume again: say --offsets-beyond-end",
         130: "stopped with Ctrl-C",
     },
