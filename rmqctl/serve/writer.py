@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, cast
 
@@ -58,7 +60,10 @@ class Writer:
         self._queue: SimpleQueue[list[Work] | None] = SimpleQueue()
         #: What was put since the loop has looked last.
         self._new: list[Work] = []
-        self._under_way = self._of_thread = self._quick_ones = 0
+        self._under_way = self._quick_ones = 0
+        #: What the thread has, in its order; and what has ended it before anybody asked it to.
+        self._of_thread: deque[Work] = deque()
+        self._failure: RuntimeError | None = None
         #: What brings queues, and with ASYNC_FLUSH the log, to disk meanwhile; and what is said
         #: when that fails.
         self._flushing: list[tuple[ServiceThread, str]] = []
@@ -100,7 +105,8 @@ class Writer:
         self._new.append(work)
 
     async def drain(self) -> None:
-        """Returns when everything is written, also what came of it."""
+        """Returns when everything is written, also what came of it; or when that is told that the
+        thread that should have written it has ended."""
         while self._under_way:
             await asyncio.sleep(0.005)
 
@@ -112,14 +118,33 @@ class Writer:
     def _take(self) -> None:
         """Writes what is new, or has it written behind what the thread has."""
         works, self._new = self._new, []
+        if self._failure is not None:
+            self._done(works, [self._failure] * len(works), _QUICK_SECONDS)
+            return
         is_quick = self._quick_ones >= _QUICK_ONES and not self._of_thread
         if is_quick and all(isinstance(work, Append) for work in works):
             self._done(works, *self._timed(works))
         else:
-            self._of_thread += len(works)
+            self._of_thread += works
             self._queue.put(works)
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            # Nobody would hear of it, and who waits for an answer would wait for ever.
+            with suppress(RuntimeError):  # The loop has ended as well.
+                self._loop.call_soon_threadsafe(self._ended, error)
+
+    def _ended(self, error: BaseException) -> None:
+        """The thread is gone: everything that it had, and that comes, is answered with that."""
+        reason = f"{type(error).__name__}: {error}"
+        self._failure = RuntimeError(f"the thread that writes has ended: {reason}")
+        works = list(self._of_thread)
+        self._of_thread.clear()
+        self._done(works, [self._failure] * len(works), _QUICK_SECONDS)
+
+    def _work(self) -> None:
         while (works := self._queue.get()) is not None:
             while len(works) < _MOST_AT_ONCE and not self._queue.empty():
                 more = self._queue.get()
@@ -133,7 +158,10 @@ class Writer:
     def _timed(self, works: list[Work]) -> tuple[list[object], float]:
         """What became of works, and the seconds that took."""
         begin = self._clock()
-        answers = self._write(works)
+        try:
+            answers = self._write(works)
+        except Exception as error:  # A bug, which is told where the answers are given.
+            answers = [error] * len(works)
         return answers, self._clock() - begin
 
     def _write(self, works: list[Work]) -> list[object]:
@@ -158,7 +186,8 @@ class Writer:
         return [answers[number] for number in range(len(works))]
 
     def _done_by_thread(self, works: list[Work], answers: list[object], seconds: float) -> None:
-        self._of_thread -= len(works)
+        for _ in works:
+            self._of_thread.popleft()
         self._done(works, answers, seconds)
 
     def _done(self, works: list[Work], answers: list[object], seconds: float) -> None:

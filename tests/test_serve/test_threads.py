@@ -141,6 +141,62 @@ def test_what_goes_wrong_with_an_answer_holds_up_no_end(tmp_path: Path, disk: Di
     assert wrong
 
 
+@pytest.mark.parametrize("error", [SystemExit("ended"), KeyboardInterrupt(), ValueError("wrong")])
+def test_who_waits_for_a_thread_that_has_died_is_told(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Whatever has ended it: what it had is answered with that, and so is what comes later."""
+    told: list[Any] = []
+
+    def dies(queue: object) -> object:
+        raise error
+
+    async def run(store: MessageStore) -> None:
+        one = writer.Writer(store, lambda work, answer: told.append(answer), lambda: disk.now)
+        one.start()
+        one.put(put("first"))
+        await one.drain()
+        # Beside the writes, whose own errors are answers.
+        monkeypatch.setattr(one, "_timed", dies)
+        one.put(put("second"))
+        await asyncio.sleep(0)
+        one.put(Persist("topics.json", "{}"))
+        await asyncio.wait_for(one.drain(), 60)
+        one.put(put("late"))
+        await asyncio.wait_for(one.drain(), 60)
+        one.end()
+
+    with MessageStore(tmp_path / "s", writable=True, create=True) as store:
+        asyncio.run(run(store))
+    assert told[0] == "first"
+    ends = [str(one) for one in told[1:]]
+    assert len(ends) == 3 and all(type(error).__name__ in one for one in ends)
+
+
+def test_a_bug_in_a_write_of_the_loop_is_an_answer(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    def wrong(self: writer.Writer, works: list[writer.Work]) -> list[object]:
+        raise ValueError("wrong")
+
+    async def run(store: MessageStore) -> None:
+        one = writer.Writer(store, lambda work, answer: told.append(answer), lambda: disk.now)
+        one.start()
+        for number in NUMBERS:
+            one.put(put(number))
+            await one.drain()
+        monkeypatch.setattr(writer.Writer, "_write", wrong)
+        one.put(put("a"))
+        await asyncio.wait_for(one.drain(), 60)
+        one.end()
+
+    with MessageStore(tmp_path / "s", writable=True, create=True) as store:
+        asyncio.run(run(store))
+    assert told[:-1] == [*NUMBERS] and isinstance(told[-1], ValueError)
+
+
 # --- readers ---------------------------------------------------------------------------------
 
 
