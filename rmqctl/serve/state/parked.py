@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -23,12 +22,15 @@ class Parked(NamedTuple, Generic[T]):
 
 
 class ParkedPulls(Generic[T]):
-    """All that wait, by queue."""
+    """All that wait, by queue, and in the order in which they came; by channel, too, for many
+    connections are lost when a network is."""
 
     def __init__(self) -> None:
-        self._queues: dict[Queue, list[Parked[T]]] = {}
+        self._queues: dict[Queue, dict[int, Parked[T]]] = {}
+        #: Where the pulls of a channel wait, by their numbers.
+        self._channels: dict[int, dict[int, Queue]] = {}
         self._ends: dict[Queue, int] = {}
-        self._count = 0
+        self._count = self._numbers = 0
 
     def __len__(self) -> int:
         return self._count
@@ -42,32 +44,39 @@ class ParkedPulls(Generic[T]):
         return self._ends.get(queue, 0)
 
     def park(self, one: Parked[T]) -> None:
-        self._queues.setdefault(one.queue, []).append(one)
+        self._numbers += 1
+        self._queues.setdefault(one.queue, {})[self._numbers] = one
+        self._channels.setdefault(one.channel, {})[self._numbers] = one.queue
         self._count += 1
 
     def arrived(self, queue: Queue, end: int) -> list[Parked[T]]:
         """Takes out whoever waits for a message before queue offset ``end``."""
         self._ends[queue] = max(end, self._ends.get(queue, 0))
-        return self._take(queue, lambda one: one.offset < end)
+        waiting = self._queues.get(queue, {}).items()
+        return self._take([(n, one) for n, one in waiting if one.offset < end])
 
     def due(self, now: int) -> list[Parked[T]]:
         """Takes out those whose time is over."""
-        queues = list(self._queues)
-        return [one for q in queues for one in self._take(q, lambda one: one.deadline <= now)]
+        queues = self._queues.values()
+        return self._take([(n, one) for q in queues for n, one in q.items() if one.deadline <= now])
 
     def lost(self, channel: int) -> None:
-        """Forgets those of a connection."""
-        for queue in list(self._queues):
-            self._take(queue, lambda one: one.channel == channel)
+        """Forgets those of a connection, and looks at no others."""
+        own = self._channels.get(channel, {}).items()
+        self._take([(number, self._queues[queue][number]) for number, queue in own])
 
     def all(self) -> list[Parked[T]]:
         """Takes out everything."""
-        return [one for queue in list(self._queues) for one in self._take(queue, lambda _: True)]
+        return self._take([item for waiting in self._queues.values() for item in waiting.items()])
 
-    def _take(self, queue: Queue, wanted: Callable[[Parked[T]], bool]) -> list[Parked[T]]:
-        waiting = self._queues.pop(queue, [])
-        kept = [one for one in waiting if not wanted(one)]
-        if kept:
-            self._queues[queue] = kept
-        self._count -= len(waiting) - len(kept)
-        return [one for one in waiting if wanted(one)]
+    def _take(self, found: list[tuple[int, Parked[T]]]) -> list[Parked[T]]:
+        """Takes pulls out of both, by their numbers; what has nothing left is not kept."""
+        for number, one in found:
+            waiting, own = self._queues[one.queue], self._channels[one.channel]
+            del waiting[number], own[number]
+            if not waiting:
+                del self._queues[one.queue]
+            if not own:
+                del self._channels[one.channel]
+        self._count -= len(found)
+        return [one for _, one in found]
