@@ -332,6 +332,27 @@ def test_a_message_that_is_sent_back_comes_again_later(dialogue: Dialogue) -> No
     assert nothing.remark == "look message by offset failed, 1"
 
 
+@pytest.mark.parametrize(
+    ("group", "remark"),
+    [
+        ("my.group", None),
+        ("组", None),
+        ("g" * 121, "MESSAGE_ILLEGAL"),
+        ("组" * 255, "MESSAGE_ILLEGAL"),
+    ],
+)
+def test_a_group_of_any_name_sends_back_what_a_topic_can_be_made_for(
+    dialogue: Dialogue, group: str, remark: str | None
+) -> None:
+    client = dialogue.client()
+    send(client)
+    client.heart_beat(group, "orders")
+    fields = {"group": group, "offset": stored(dialogue)[0].physical_offset, "delayLevel": 0}
+    answer = client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **fields)
+    assert (answer.code, answer.remark) == (1 if remark else 0, remark)
+    assert len(stored(dialogue)) == (1 if remark else 2) and dialogue.troubles == []
+
+
 def test_nothing_is_sent_back_where_the_retry_topic_takes_nothing(root: Path) -> None:
     """Before the record is looked for, also for what would be a dead letter; of that the own topic
     is not asked (``asyncConsumerSendMsgBack``)."""

@@ -6,8 +6,10 @@ from __future__ import annotations
 from formats import constants
 from formats.remotingcodes import ResponseCode
 from formats.text import encode_properties
+from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.errors import NoRecordAt
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
@@ -31,11 +33,7 @@ def send_message_back(served: Served, request: Request) -> Outcome:
     if group.retry_queue_nums <= 0:
         return command.answer(ResponseCode.SUCCESS)
     retry_topic = constants.RETRY_GROUP_TOPIC_PREFIX + group.name
-    served.topics.enter(retry_topic, group.retry_queue_nums)
-    found_topic = served.topics.find(retry_topic)
-    if found_topic is None or not found_topic.is_writable:
-        # Whatever the record is, and would it go to the dead letters, whose own permissions count
-        # for nothing.
+    if not _takes(served, retry_topic, group.retry_queue_nums):
         remark = f"the topic[{retry_topic}] sending message is forbidden"
         return command.answer(ResponseCode.NO_PERMISSION, remark)
     origin: list[str] = []
@@ -59,6 +57,10 @@ def send_message_back(served: Served, request: Request) -> Outcome:
             return command.answer(ResponseCode.SYSTEM_ERROR, remark)
         is_dead = record.reconsume_times >= most or delay_level < 0
         topic = DLQ_PREFIX + group.name if is_dead else retry_topic
+        if topic_directory_problem(topic) is not None:
+            # A group may have a longer name than a directory; no file is to hear of it.
+            status = PutMessageStatus.MESSAGE_ILLEGAL.value
+            return command.answer(ResponseCode.SYSTEM_ERROR, status)
         queues = 1 if is_dead else group.retry_queue_nums
         served.topics.enter(topic, queues)
         level = 0 if is_dead else delay_level or _FIRST_DELAY_LEVEL + record.reconsume_times
@@ -75,6 +77,14 @@ def send_message_back(served: Served, request: Request) -> Outcome:
         return command.answer(ResponseCode.SYSTEM_ERROR, results[0].status.value)
 
     return Later(work, then)
+
+
+def _takes(served: Served, retry_topic: str, queues: int) -> bool:
+    """Whether a group's retry topic may be written to; it is made when there is none. Whatever the
+    record is: also one for the dead letters, whose own permissions count for nothing."""
+    served.topics.enter(retry_topic, queues)
+    found = served.topics.find(retry_topic)
+    return found is not None and found.is_writable
 
 
 def _again(
