@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from formats import remoting
 from formats.remotingcodes import FRAME_MAX_LENGTH, LANGUAGES, SerializeType
-from rmqctl.serve.wire import bodies
+from rmqctl.serve.wire import bodies, javajson
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.frames import MAX_HEADER_LENGTH, FrameReader, encode_frame
 from rmqctl.serve.wire.header import MAX_EXT_FIELDS, FrameError
@@ -213,6 +213,22 @@ def test_what_is_no_text_in_json_is_read_as_java_reads_it(text: bytes, read: str
     (command,) = FrameReader().feed(sent)
     assert (command.remark, command.ext_fields) == (read, {"i": read})
     assert bodies.decode_body(b'{"clientID":"' + text + b'"}') == {"clientID": read}
+
+
+PARTS = ["\\", "\\\\", r"\ud83d", r"\ude00", r"\uD800", "ud800", r"\n", "a", "é", r"\ud8"]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=7).map("".join))
+def test_halves_of_pairs_are_found_as_a_lenient_reader_finds_them(text: str) -> None:
+    """Behind any number of backslashes, each with its own fellow."""
+    data = f'"{text}"'.encode()
+    try:
+        read = "".join("?" if "\ud800" <= one <= "\udfff" else one for one in json.loads(data))
+    except ValueError:
+        with pytest.raises(ValueError):
+            javajson.loads(data)
+    else:
+        assert javajson.loads(data) == read
 
 
 def test_a_lone_surrogate_becomes_a_question_mark() -> None:

@@ -10,11 +10,11 @@ import orjson
 
 from formats.text import decode_utf8
 
-#: An escape in a string: a pair of surrogates, one without its other half, or any other.
-_ESCAPE = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    r"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
+#: Backslashes, and behind them what may be one half of a pair of surrogates, or both. Other escapes
+#: are passed over: there may be millions, and each match costs as much as a thousand characters.
+_SURROGATES = re.compile(
+    r"(?<!\\)(\\+)(?:(u[dD][89abAB][0-9a-fA-F]{2})(\\u[dD][c-fC-F][0-9a-fA-F]{2})?"
+    r"|(u[dD][c-fC-F][0-9a-fA-F]{2}))"
 )
 
 
@@ -28,8 +28,13 @@ def loads(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         # Strict readers refuse both for the whole of it.
-        return orjson.loads(_ESCAPE.sub(_joined, decode_utf8(data)))
+        return orjson.loads(_SURROGATES.sub(_joined, decode_utf8(data)))
 
 
 def _joined(match: re.Match[str]) -> str:
-    return "?" if match[1] else match[0]
+    """The text with a question mark for each half that stands alone."""
+    backslashes, high, low, _ = match.groups()
+    if len(backslashes) % 2 == 0:
+        # They stand for themselves, and the first half is none; its fellow is one, alone.
+        return f"{backslashes}{high}?" if low else match[0]
+    return match[0] if low else f"{backslashes[:-1]}?"
