@@ -41,8 +41,8 @@ def consumes(client: Client, group: str, topic: str) -> None:
         assert (answer.code, answer.ext_fields["offset"]) == (0, "0")
         committed = {"commitOffset": 0} | place
         assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **committed).code == 0
-    answer = client.pull(retry, 0, 0, consumerGroup=group, sysFlag=0)
-    assert answer is not None and answer.code == ResponseCode.PULL_NOT_FOUND
+    pulled = client.pull(retry, 0, 0, consumerGroup=group, sysFlag=0)
+    assert pulled is not None and pulled.code == ResponseCode.PULL_NOT_FOUND
     listed = client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group)
     assert listed.code == 0
     for code in (RequestCode.GET_CONSUME_STATS, RequestCode.GET_CONSUMER_CONNECTION_LIST):

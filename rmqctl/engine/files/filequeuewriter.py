@@ -148,7 +148,7 @@ class MappedFileQueueWriter(MappedFileQueue):
 
     @property
     def is_ahead(self) -> bool:
-        """Whether room was made behind the last file, which goes when this is closed."""
+        """Whether room was made behind the last file; it goes with the last reference to this."""
         return bool(self._ahead)
 
     def remove_from(self, offset: int) -> None:
@@ -169,7 +169,7 @@ class MappedFileQueueWriter(MappedFileQueue):
             self.remove_from(place)
 
     def take_unsynced(self, least_pages: int = 0) -> set[Path]:
-        """:func:`~rmqctl.engine.files.mappedfile.take_unsynced` of these files; not for many queues
+        """:func:`~rmqctl.engine.files.dirty.take_unsynced` of these files; not for many queues
         that note theirs in one place."""
         return take_unsynced(self._unsynced, least_pages)
 

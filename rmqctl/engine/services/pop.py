@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
-#: ``TimerMessageStore.TIMER_TOPIC``; all timed messages stand in its queue 0.
-TIMER_TOPIC = "rmq_sys_wheel_timer"
-PROPERTY_TIMER_OUT_MS = "TIMER_OUT_MS"
 #: ``KeyBuilder``: what stands between group and topic in the name of a retry topic, by version.
 RETRY_SEPARATORS = ("_", "+")
 #: Messages of one pop, at most (``PopMessageProcessor``); a byte in the check point.
@@ -178,7 +175,7 @@ class InFlight:
         for queue_offset, record in self._timed_records():
             properties = record.properties
             topic = properties.get(constants.PROPERTY_REAL_TOPIC, "")
-            time = _whole(properties.get(PROPERTY_TIMER_OUT_MS))
+            time = _whole(properties.get(constants.PROPERTY_TIMER_OUT_MS))
             queue_id = _whole(properties.get(constants.PROPERTY_REAL_QUEUE_ID))
             if not topic.startswith(REVIVE_TOPIC_PREFIX) or time is None or queue_id is None:
                 continue
@@ -190,7 +187,7 @@ class InFlight:
         """When the last message of a revive queue was due. One that claims to have come before its
         time was not delivered by the timer."""
         for _, record in self._records(queue.topic, queue.queue_id, queue.max_offset - 1):
-            time = _whole(record.properties.get(PROPERTY_TIMER_OUT_MS))
+            time = _whole(record.properties.get(constants.PROPERTY_TIMER_OUT_MS))
             if time is not None and time <= record.store_timestamp:
                 return time
         return LONG_MIN
@@ -227,7 +224,7 @@ class InFlight:
         timed messages are not read."""
         import numpy as np
 
-        queue = self._store.consume_queue(TIMER_TOPIC, 0)
+        queue = self._store.consume_queue(constants.TIMER_TOPIC, 0)
         if queue is None:
             return
         tags = CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG
@@ -246,7 +243,7 @@ class InFlight:
 
 def _identity(record: Record, topic: str) -> tuple[str, ...]:
     """What a timed message and its copy have in common."""
-    names = constants.PROPERTY_UNIQ_KEY, PROPERTY_TIMER_OUT_MS, constants.PROPERTY_TAGS
+    names = constants.PROPERTY_UNIQ_KEY, constants.PROPERTY_TIMER_OUT_MS, constants.PROPERTY_TAGS
     return topic, *(record.properties.get(name, "") for name in names), str(record.body_crc)
 
 

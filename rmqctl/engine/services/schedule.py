@@ -101,7 +101,8 @@ def encode_delay_offsets(table: dict[int, int]) -> str:
 
 
 def save_delay_offsets(root: Path, table: dict[int, int], *, keep_backup: bool = False) -> None:
-    """Puts the table in place, durably; errors as of :func:`~configpersist.persist`."""
+    """Puts the table in place, durably; errors as of
+    :func:`~rmqctl.engine.state.persist.persist`."""
     persist(root, brokerjson.DELAY_OFFSET, encode_delay_offsets(table), keep_backup=keep_backup)
 
 

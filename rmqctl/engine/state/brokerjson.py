@@ -120,7 +120,8 @@ def read_text(path: Path) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        line, column = _place(data[: error.start].decode(), error.start)
+        before = data[: error.start].decode()
+        line, column = _place(before, len(before))
         raise ConfigFileUnreadable(
             path=str(path), line=line, column=column, reason="it is not UTF-8 text"
         ) from error

@@ -140,14 +140,8 @@ def not_understood(store: MessageStore) -> list[str]:
 
 
 def allocated_bytes(root: Path) -> int:
-    """Disk space of the files below ``root``: holes do not count. Links are not followed."""
-    import os
+    """Disk space of the files below ``root``: holes do not count. Links are not followed. Raises as
+    :func:`~rmqctl.operations.look.du.disk_usage`."""
+    from rmqctl.operations.look.du import disk_usage
 
-    total = 0
-    for directory, _, files in os.walk(root):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(directory, name)).st_blocks * 512
-            except OSError:
-                continue
-    return total
+    return sum(row["allocated_bytes"] for row in disk_usage(root))

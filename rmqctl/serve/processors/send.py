@@ -27,7 +27,6 @@ from rmqctl.serve.wire.fields import BadRequest, Fields, checked_topic_to_send
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import WritableStore
 
-DLQ_PREFIX = "%DLQ%"
 PROPERTY_CLUSTER = "CLUSTER"
 #: Of every answer to a send: a producer of Java looks for them, also on an error.
 ANSWER_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": True}
@@ -225,8 +224,8 @@ def _retried(
         most = header.max_reconsume_times
     if header.reconsume_times < most:
         return message
-    served.topics.enter(DLQ_PREFIX + group, 1)
-    return replace(message, topic=DLQ_PREFIX + group, queue_id=0)
+    served.topics.enter(constants.DLQ_GROUP_TOPIC_PREFIX + group, 1)
+    return replace(message, topic=constants.DLQ_GROUP_TOPIC_PREFIX + group, queue_id=0)
 
 
 def _half(message: MessageExtBrokerInner) -> MessageExtBrokerInner:

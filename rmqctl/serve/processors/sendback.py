@@ -13,7 +13,7 @@ from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.errors import NoRecordAt
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
-from rmqctl.serve.processors.send import DLQ_PREFIX, VERSION_MAX_RECONSUME_TIMES
+from rmqctl.serve.processors.send import VERSION_MAX_RECONSUME_TIMES
 
 _RETRY_TOPIC, _ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
 #: Delay levels that a message is passed on before it comes again the first time.
@@ -56,7 +56,7 @@ def send_message_back(served: Served, request: Request) -> Outcome:
             remark = f"the message at {offset} is of another topic"
             return command.answer(ResponseCode.SYSTEM_ERROR, remark)
         is_dead = record.reconsume_times >= most or delay_level < 0
-        topic = DLQ_PREFIX + group.name if is_dead else retry_topic
+        topic = constants.DLQ_GROUP_TOPIC_PREFIX + group.name if is_dead else retry_topic
         if topic_directory_problem(topic) is not None:
             # A group may have a longer name than a directory; no file is to hear of it.
             status = PutMessageStatus.MESSAGE_ILLEGAL.value

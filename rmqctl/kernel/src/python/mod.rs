@@ -1,4 +1,5 @@
-//! What Python sees of the scan: one class, that reads windows of a buffer into columns.
+//! What Python sees: a module for each thing that the kernel does, and here the scan, one class, that
+//! reads windows of a buffer into columns.
 //!
 //! The interpreter's lock is given back while records are read. One call looks at one window, so
 //! that Ctrl-C is heard between two of them.
@@ -64,7 +65,7 @@ static PLACE: Mutex<String> = Mutex::new(String::new());
 
 /// The bytes of a buffer, while it is held.
 ///
-/// This is the one place that takes Python's word for memory. The word is good: while `buffer` is
+/// This is, beside the maps of `bytes/mapped.rs`, the one place that takes a word for memory: Python's. The word is good: while `buffer` is
 /// held, its owner neither frees nor moves the bytes (a map refuses to close, a bytearray to grow).
 /// What it does not promise is that nobody writes: a broker may append to the file under the map.
 /// Every length is therefore read once into a variable, checked, and used from there; a byte that
