@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import shutil
+import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import util
@@ -20,6 +23,7 @@ from rmqctl.engine.queue.rocksdbqueue import RocksDBQueueTable
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.state import rocksdb
 from rmqctl.engine.state.rocksdb import Database
+from rmqctl.engine.state.rocksdbmanifest import is_cut
 from tests import golden_data
 from tests.seeds import times
 from tests.test_cli.conftest import Cli, Done
@@ -463,6 +467,8 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "manifest-missing": ("MANIFEST-*", Path.unlink),
     "manifest-flipped": ("MANIFEST-*", flipped),
     "manifest-empty": ("MANIFEST-*", of_nothing),
+    # As after a crash in the middle of an entry, of which the library says nothing.
+    "manifest-cut": ("MANIFEST-*", lambda path: os.truncate(path, 200)),
     "current-empty": ("CURRENT", of_nothing),
     "current-astray": ("CURRENT", lambda path: path.write_bytes(b"\x1b[2J\n" * 9)),
 }
@@ -489,6 +495,42 @@ def test_a_damaged_database_is_an_error_with_a_next_step(cli: Cli, root: Path, c
     (row,) = call(cli, root, "info").rows
     assert row["queues"] == 0 and any("cannot be read" in one for one in row["not_understood"])
     assert golden_data.tree_content(root) == before
+
+
+@pytest.mark.parametrize("name", ["topics", "subscriptionGroups", "consumerOffsets"])
+def test_what_a_cut_list_of_files_hides_is_not_lost_in_silence(
+    cli: Cli, root: Path, name: str
+) -> None:
+    for path in list((root / "config" / name).glob("*.log")):
+        os.truncate(path, 0)  # What the tables have as well.
+    (manifest,) = (root / "config" / name).glob("MANIFEST-*")
+    os.truncate(manifest, 200)
+    before = golden_data.tree_content(root)
+    done = call(cli, root, "rebuild queues --to-file-queues --in-place --yes")
+    assert done.code == 5 and "MANIFEST" in done.err and ".sst" in done.err, done
+    assert golden_data.tree_content(root) == before
+
+
+def test_a_list_is_cut_where_no_entry_ends(chance: random.Random) -> None:
+    """Records in pieces, as RocksDB writes them, none over the border of a block."""
+    log, places = b"", []
+    for size in (100, 40_000, 7, 25_000, 1, 70_000, 32_761 + 32_768):
+        begin, left, is_first = len(log), size, True
+        while left or is_first:
+            room = (1 << 15) - len(log) % (1 << 15)
+            if room < 8:
+                log += bytes(room)
+                continue
+            piece = min(left, room - 7)
+            kind = (1 if is_first else 4) if piece == left else (2 if is_first else 3)
+            log += struct.pack("<IHB", 0xFFFFFFFF, piece, kind) + b"x" * piece
+            left, is_first = left - piece, False
+        places.append((begin, len(log)))
+    for begin, end in places:
+        assert not is_cut(log[:end]), end
+        within = chance.sample(range(begin + 8, end), min(50, end - begin - 8))
+        assert all(is_cut(log[:at]) for at in (end - 1, *within)), (begin, end)
+    assert not is_cut(log + bytes(5000)), "room that was made ahead"
 
 
 def test_verify_says_once_that_a_part_cannot_be_read(cli: Cli, root: Path) -> None:

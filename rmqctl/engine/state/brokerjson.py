@@ -120,8 +120,7 @@ def read_text(path: Path) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        before = data[: error.start].decode()
-        line, column = _place(before, len(before))
+        line, column = _place(before := data[: error.start].decode(), len(before))
         raise ConfigFileUnreadable(
             path=str(path), line=line, column=column, reason="it is not UTF-8 text"
         ) from error

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.engine.files.owndirectory import OwnDirectory
 from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state.rocksdbmanifest import lost_tables
 from rmqctl.engine.state.topicconfig import data_version
 from rmqctl.errors import UnsupportedStore
 
@@ -129,6 +130,10 @@ class Database:
             column_families={name: Options(raw_mode=True) for name in names},
             access_type=AccessType.read_only(),
         )
+        known = [str(one["name"]) for one in self._database.live_files()]
+        if lost := lost_tables(self._links, known):
+            what = f"the list of its files (MANIFEST) was cut, and has not {', '.join(lost[:3])}"
+            raise ValueError(what + ", …" * (len(lost) > 3))
         for name in names:
             self._families[name] = self._database.get_column_family(name)
 
