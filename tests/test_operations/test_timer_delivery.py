@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ from rmqctl.operations.change import timerdelivery
 from rmqctl.operations.change.timerdelivery import TimerDelivery, delivered_message
 from rmqctl.operations.look.timer import timer_messages
 from rmqctl.operations.mend.timer import rebuild_timer
+from rmqctl.operations.verify import Finding, verify
 from rmqctl.operations.verify.timer import check_timer
 from tests.conftest import Golden
 from tests.golden_data import broker_conf, expected, tree_content
@@ -104,6 +107,36 @@ def test_a_kill_before_the_timer_is_made_anew_delivers_nothing_twice(
     assert {name: found[name] for name in DUE} == dict.fromkeys(DUE, 1)
     # And no broker that starts then delivers them once more.
     assert summary["kept"] and not DUE & waiting(root, until).keys()
+
+
+@pytest.mark.parametrize("at", range(1, 5))
+def test_a_kill_while_the_timer_is_put_in_place_leaves_nothing_due(
+    copy_store: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """No broker starts on the wheel that stands there meanwhile: the same command mends that, also
+    where nothing else is left to do."""
+    root, until = copy_store("timer"), END + HOUR
+    calls, rename = itertools.count(1), os.rename
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*names: Any, **more: Any) -> None:
+        if any("timer" in str(name) for name in names) and next(calls) == at:
+            raise Killed
+        rename(*names, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", killed)
+        with pytest.raises(Killed):
+            deliver(root, until)
+    (summary,) = deliver(root, until)
+    assert summary["undelivered"] == 0
+    found = Counter(one.properties["KEYS"] for one in log_records(root, "orders"))
+    assert {name: found[name] for name in DUE} == dict.fromkeys(DUE, 1)
+    assert not DUE & waiting(root, until).keys()
+    errors = [one for one in verify(root, CONFIG) if isinstance(one, Finding)]
+    assert not [one.code for one in errors if one.code.startswith("timer-")]
 
 
 def test_what_cannot_be_delivered_stays_in_the_timer(

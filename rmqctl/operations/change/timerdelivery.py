@@ -22,7 +22,7 @@ from rmqctl.engine.services.schedule import Undeliverable, message_timeup
 from rmqctl.engine.services.timer import Timed, Timer
 from rmqctl.engine.services.timerset import TimerSet
 from rmqctl.engine.write.bulk import PropertyEncoder
-from rmqctl.operations.mend.timer import replace_timer
+from rmqctl.operations.mend.timer import is_cut_off, replace_timer
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -74,6 +74,12 @@ class TimerDelivery:
         """Delivers; yields ``timer_undelivered`` rows, then ``summary``."""
         timer = Timer(self._store)
         kept: list[str] = []
+        if is_cut_off(self._store.root) and not self._dry_run:
+            # What is due stands in no timer, then.
+            waiting = TimerSet(self._store, timer, self._now)
+            kept += replace_timer(self._store, timer, waiting)
+            timer.close()
+            timer = Timer(self._store)
         try:
             if self._dry_run:
                 for message in self._messages(timer):
@@ -89,7 +95,7 @@ class TimerDelivery:
                     until=self._until,
                     delivered=frozenset(self._done),
                 )
-                kept = replace_timer(self._store, timer, waiting)
+                kept += replace_timer(self._store, timer, waiting)
         finally:
             timer.close()
         yield {

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from rmqctl.rows.timers import TimerRebuildSummary
 
 _STAGING = "rmqctl-timer"
+#: The wheel that stands there meanwhile.
+_BLOCKER = b"\0"
 _LEAST_FILE_SIZE = constants.TIMER_UNIT_SIZE + constants.TIMER_MIN_BLANK_LENGTH
 #: What makes up a timer.
 TIMER_PARTS = (paths.TIMER_WHEEL, paths.TIMER_LOG, paths.TIMER_CHECKPOINT)
@@ -126,6 +128,14 @@ def carry_timer(
         shutil.rmtree(building / name)
 
 
+def is_cut_off(root: Path) -> bool:
+    """Whether a timer was being put in place when that was cut off."""
+    try:
+        return (root / paths.TIMER_WHEEL).stat().st_size == len(_BLOCKER)
+    except OSError:
+        return False
+
+
 def _has_timer(root: Path) -> bool:
     """Whether there is a part of a timer, or a message for one."""
     queue = Path(paths.CONSUME_QUEUE) / constants.TIMER_TOPIC
@@ -206,7 +216,7 @@ def _write(store: Store, timer: Timer, waiting: TimerSet, output: Path) -> None:
 def _put_in_place(root: Path, staging: Path, kept: Path) -> None:
     blocker = staging / "blocker"
     blocker.mkdir()
-    (blocker / paths.TIMER_WHEEL).write_bytes(b"\0")
+    (blocker / paths.TIMER_WHEEL).write_bytes(_BLOCKER)
     swap(root, blocker, kept, Path(paths.TIMER_WHEEL))
     for name in (paths.TIMER_LOG, paths.TIMER_CHECKPOINT):
         swap(root, staging, kept, Path(name))
