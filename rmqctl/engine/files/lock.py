@@ -14,11 +14,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from struct import Struct
 
 from rmqctl.engine.files.paths import LOCK, open_for_writing, writing_error
 from rmqctl.errors import StoreInUse
@@ -26,6 +28,8 @@ from rmqctl.errors import StoreInUse
 #: Device and inode: one file, whatever its names are.
 Identity = tuple[int, int]
 
+#: ``struct flock`` of a 64-bit Linux: type, whence, start, length, process.
+_FLOCK = Struct("hhqqi4x")
 #: Reentrant: the garbage collector may close a forgotten store while another one is opened.
 _mutex = threading.RLock()
 #: By what identifies it, its root and its ``lock`` file: every lock that this process holds.
@@ -123,16 +127,22 @@ os.register_at_fork(
 
 
 def is_locked(root: Path) -> bool:
-    """Whether another process holds the lock now; touches nothing.
+    """Whether another process holds the lock now, in whatever container; touches nothing.
 
-    Asked of the kernel's table: opening and closing the file here would drop a lock of our own.
+    Of a lock of this process the file is not opened: closing it would drop that. ``/proc/locks``
+    has none that a process of another container, or of another machine, holds.
     """
     try:
-        status = os.stat(root / LOCK)
-        if (status.st_dev, status.st_ino) in _held:
-            return False
-        key = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-        with open("/proc/locks", encoding="ascii") as locks:
-            return any(key in line.split() for line in locks if "POSIX" in line)
+        with _mutex:
+            status = os.stat(root / LOCK)
+            if (status.st_dev, status.st_ino) in _held or not stat.S_ISREG(status.st_mode):
+                return False
+            descriptor = os.open(root / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+                found = fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
+            finally:
+                os.close(descriptor)
     except OSError:
         return False
+    return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
