@@ -11,11 +11,14 @@ import click
 from rmqctl import __version__
 from rmqctl.cli import pager
 from rmqctl.cli.lazy import LazyGroup
-from rmqctl.cli.output import note
-from rmqctl.cli.sink import silence_stdout
+from rmqctl.cli.output import note, say
+from rmqctl.cli.sink import has_reader_gone, let_stderr_go, silence_stdout
 from rmqctl.errors import InternalError, RmqctlError
 
 _COMMANDS = "rmqctl.cli.commands."
+#: Exit codes of what no error of ours tells.
+_SYSTEM_REFUSES = 5
+_BUG = 70
 
 
 def _section(*names: str) -> dict[str, str]:
@@ -98,7 +101,16 @@ def main() -> None:
     # What numpy brings for matrices starts a thread for each core, which waits by spinning. No
     # command multiplies matrices, and without them numpy is imported in half the time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.exit(run())
+    try:
+        code = run()
+    except Exception as error:
+        import traceback
+
+        say(traceback.format_exc().rstrip("\n"))
+        code = _SYSTEM_REFUSES if isinstance(error, OSError | MemoryError) else _BUG
+    finally:
+        let_stderr_go()
+    sys.exit(code)
 
 
 def interrupts_again(lost: sys.UnraisableHookArgs) -> None:
@@ -126,7 +138,8 @@ def interrupts_again(lost: sys.UnraisableHookArgs) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit code; raises nothing."""
+    """Runs one command line and returns its exit code; raises nothing but what RMQCTL_DEBUG wants
+    to see the traceback of."""
     if "_RMQCTL_COMPLETE" in os.environ:
         from rmqctl.cli.completing import answer
 
@@ -136,7 +149,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader has what it wants (`| head`).
+        if not has_reader_gone():
+            raise  # Of another pipe, with RMQCTL_DEBUG.
+        # The reader of stdout has what it wants (`| head`).
         silence_stdout()
         return 0
     except KeyboardInterrupt:
@@ -153,7 +168,7 @@ def _invoke(arguments: list[str]) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help(), err=True)
+        say(error.ctx.get_help())
         return error.exit_code
     except click.ClickException as error:
         _usage(error)
@@ -165,22 +180,22 @@ def _invoke(arguments: list[str]) -> int:
             raise
         note(f"error: {error.for_command_line}")
         return error.exit_code
-    except (BrokenPipeError, KeyboardInterrupt):
+    except KeyboardInterrupt:
         raise
     except OSError as error:
-        if _wants_traceback():
+        if _wants_traceback() or (isinstance(error, BrokenPipeError) and has_reader_gone()):
             raise
         where = f"{error.filename}: " if error.filename else ""
         note(
             f"error: {where}{error.strerror or error}. The system refused, which says nothing "
             "about the store: check owner, rights and disk."
         )
-        return 5
+        return _SYSTEM_REFUSES
     except MemoryError:
         if _wants_traceback():
             raise
         note("error: not enough memory. Give the process more, or look at less at once.")
-        return 5
+        return _SYSTEM_REFUSES
     except Exception as error:
         if _wants_traceback():
             raise
@@ -188,7 +203,7 @@ def _invoke(arguments: list[str]) -> int:
             f"error: a bug in rmqctl: {type(error).__name__}: {error}. "
             "Run again with RMQCTL_DEBUG=1 for the traceback, and report it."
         )
-        return 70
+        return _BUG
 
 
 def _wants_traceback() -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -292,8 +292,16 @@ def _csv_value(value: Any) -> Any:
 
 
 def note(text: str) -> None:
-    """A line for the human, on stderr; on a terminal it is broken between words."""
+    """A line for the human, on stderr; on a terminal it is broken between words. What nobody can
+    be told, as stderr takes nothing, changes nothing: exit code and rows stay as they are."""
     shown = visible(shortened(text))
     if pager.is_running() or sys.stderr.isatty():
         shown = "\n".join(in_sentences(shown, pager.terminal_width()))
-    print(shown, file=sys.stderr, flush=True)
+    say(shown)
+
+
+def say(text: str) -> None:
+    """Text on stderr as it stands, as far as that takes it: its disk may be full (`2>FILE`), its
+    reader gone (`2>&1 | head`)."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)

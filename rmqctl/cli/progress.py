@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Any
 
 from rmqctl.cli import pager
 
@@ -25,6 +25,26 @@ _LATE_SECONDS = 0.5
 _PAUSE_SECONDS = 0.3
 #: Columns of the bar itself: title, bytes, rate and time have room beside it at 80 columns.
 _BAR_COLUMNS = 20
+
+
+class _AsFarAsPossible:
+    """stderr for rich, which is left half drawn by what its stream raises: a terminal that has gone
+    ends no command."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 class _Bar:
@@ -60,7 +80,7 @@ class _Bar:
         from rich import progress
         from rich.console import Console
 
-        console = Console(stderr=True)
+        console = Console(file=_AsFarAsPossible(sys.stderr))  # type: ignore[arg-type]
         if not console.is_interactive:
             return None
         amount: list[progress.ProgressColumn] = [progress.TaskProgressColumn()]

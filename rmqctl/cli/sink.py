@@ -111,10 +111,33 @@ def _write_to_reader(out: IO[bytes], data: bytes | memoryview) -> None:
 
 def silence_stdout() -> None:
     """Lets go what stdout cannot take: what is still buffered goes nowhere, also at exit."""
+    _silence(sys.stdout)
+
+
+def let_stderr_go() -> None:
+    """Before the end: what stderr has not taken by now goes nowhere. Python would try again, and
+    end with a code of its own."""
     try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        _silence(sys.stderr)
+
+
+def _silence(stream: IO[str]) -> None:
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except (OSError, ValueError):
         pass
+
+
+def has_reader_gone() -> bool:
+    """Whether nobody reads stdout any more: a broken pipe may be another one."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)  # An end of the other side is told in any case.
+        return bool(poll.poll(0))
+    except (OSError, ValueError):
+        return True  # Somebody's own stream, which has said so.
 
 
 class Shape:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import io
 import json
 import os
 import pty
@@ -16,13 +18,13 @@ from typing import Any
 import click
 import pytest
 
-from rmqctl.cli import main, options, output, settings, text
+from rmqctl.cli import main, options, output, progress, settings, text
 from rmqctl.cli.command import Command, command_first
 from rmqctl.cli.options import COMMON_OPTIONS
 from rmqctl.cli.types import Time
 from rmqctl.errors import ReadersDisagree
 from tests.conftest import Golden
-from tests.test_cli.conftest import NASTY, WITHOUT_A_BAR, Cli, state
+from tests.test_cli.conftest import NASTY, WITHOUT_A_BAR, Cli, Terminal, state
 
 PULL = ("pull", "--topic", "orders", "--queue-id", "0", "--offset", "0")
 RAW = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
@@ -524,6 +526,81 @@ def test_a_stdout_that_takes_nothing(store: Path) -> None:
         done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 5 and done.stderr.count("\n") == 1
     assert "standard output: No space left" in done.stderr
+
+
+UNSAID: list[tuple[int, tuple[str, ...]]] = [
+    (3, ("verify", "--store", "absent")),
+    (3, ("info", "--store", ".")),
+    (2, ("info", "--nonsense")),
+    (2, ()),
+    (5, ("message", "5", "--store", "store", "--broker-conf", "broker.conf")),
+    (6, ("rebuild", "all", "--in-place", "--store", "store", "--broker-conf", "broker.conf")),
+    (0, ("topics", "--store", "store", "--broker-conf", "broker.conf")),
+]
+
+
+@pytest.mark.parametrize("reader", ["full", "gone"])
+@pytest.mark.parametrize(("code", "line"), UNSAID, ids=repr)
+def test_a_stderr_that_takes_nothing_changes_no_exit_code(
+    code: int, line: tuple[str, ...], reader: str, cli: Cli, store: Path
+) -> None:
+    """A full disk under `2>FILE`, and `2>&1 | true`. A reader of stdout that has gone is none of
+    stderr's."""
+    cli("info", store=store)  # Writes broker.conf.
+    if "topics" in line:
+        (store / "config").mkdir(exist_ok=True)
+        (store / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
+        assert cli("topics", store=store).err.startswith("note: ")
+    read, write = os.pipe()
+    os.close(read)
+    with open("/dev/full", "wb") as full:
+        stderr = full.fileno() if reader == "full" else write
+        done = subprocess.run(
+            rmqctl(*line),
+            cwd=store.parent,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+        )
+    os.close(write)
+    assert done.returncode == code and bool(done.stdout) == (code == 0)
+
+
+@pytest.mark.parametrize(("bug", "code"), [("KeyError(1)", 70), ("BrokenPipeError()", 5)])
+@pytest.mark.parametrize("debug", ["", "1"])
+@pytest.mark.parametrize("stderr", ["pipe", "full"])
+def test_a_bug_and_a_broken_pipe_that_is_not_stdouts(
+    bug: str, code: int, debug: str, stderr: str, store: Path
+) -> None:
+    """With the traceback, too; and where nobody gets to see it."""
+    script = (
+        "from rmqctl.cli import settings; from rmqctl.cli.main import main\n"
+        f"def broken(*_, **__): raise {bug}\n"
+        "settings.Settings.open = broken; main()"
+    )
+    line = [sys.executable, "-c", script, "queues", "--store", str(store)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            line,
+            env=os.environ | {"RMQCTL_DEBUG": debug},
+            stdout=subprocess.PIPE,
+            stderr=full if stderr == "full" else subprocess.PIPE,
+        )
+    assert (done.returncode, done.stdout) == (code, b"")
+    assert stderr == "full" or (b"Traceback" in done.stderr) == bool(debug)
+
+
+def test_a_bar_that_cannot_be_drawn_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(Terminal):
+        def write(self, text: str) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Gone(io.BytesIO()))
+    monkeypatch.setattr(progress, "_LATE_SECONDS", 0)
+    with progress.late_progress("read", quiet=False) as show:
+        show(1, 2)
+        show(2, 2)
 
 
 @pytest.mark.parametrize(
