@@ -92,6 +92,12 @@ class SparkSettings(NamedTuple):
         root = Path(store or self.named[0])
         return Settings(root, self.broker_conf, format, self.quiet, self.verbose, self.paged)
 
+    def check_outside(self, option: str, place: str | Path) -> None:
+        """:raises UsageError: what goes to ``place`` would become a part of one of the stores."""
+        from rmqctl.cli.outside import check_outside
+
+        check_outside(option, place, [self.settings(store=name) for name in self.named])
+
     def mapped_stores(self, verb: str, format: str, master: str | None) -> list[Settings]:
         """The same for each of the stores; without Spark there is one.
 

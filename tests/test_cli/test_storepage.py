@@ -122,8 +122,8 @@ def test_what_is_asked_for_in_vain_is_told_before_the_check(
     done = cli("verify", "--report", tmp_path / "none" / "page.html", store=damaged)
     assert done.code == 5 and done.out == "" and "no directory" in done.err
     done = cli("simulate-start", "--report", damaged / "page.html", store=damaged)
-    assert done.code == 5 and done.out == "" and "inside the store" in done.err
-    assert "Name another place." in done.err and "mount" not in done.err
+    assert done.code == 2 and done.out == "" and "lies in the store" in done.err
+    assert "give a place outside" in done.err and "mount" not in done.err
     (tmp_path / "page.html").mkdir()
     assert cli("verify", "--report", tmp_path / "page.html", store=damaged).code == 2
     # Root would put a file in the place of a device.
@@ -139,7 +139,7 @@ def test_what_is_asked_for_in_vain_is_told_before_the_check(
     (damaged / "commitlog").rename(tmp_path / "disk")
     (damaged / "commitlog").symlink_to(tmp_path / "disk")
     done = cli("verify", "--report", tmp_path / "disk/page.html", store=damaged)
-    assert done.code == 5 and done.out == "" and "inside the store" in done.err
+    assert done.code == 2 and done.out == "" and "lies in the store" in done.err
     several = ("--store", damaged, "--store", copy_store("ipv6"), "--master", "local[1]")
     done = cli("verify", *several, "--report", tmp_path / "p.html")
     assert done.code == 2 and "--report is of one store" in done.err

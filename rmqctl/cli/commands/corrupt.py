@@ -55,8 +55,10 @@ def command(settings: Settings, output: Path, kinds: tuple[str, ...], seed: int)
     hit the same places. Prints a row of type corrupted for each thing that was done, and where,
     then a summary; with -q find out yourself: lint, verify, simulate-start.
     """
+    from rmqctl.cli.outside import check_outside
     from rmqctl.operations.doctor.corrupt import corrupt, corrupted_row, summary_row
 
+    check_outside("--output", output, [settings])
     with settings.writer("corrupted") as writer:
         total = sum(path.lstat().st_blocks * 512 for path in settings.root.rglob("*"))
         with settings.progress("copy", total, writer) as advance:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmqctl.cli.output import RowWriter
     from rmqctl.operations.fleet.run import Run
     from rmqctl.operations.fleet.state import State
+    from rmqctl.operations.fleet.stores import FleetStore
     from rmqctl.rows import Row
     from rmqctl.rows.fleets import FleetStoreRow
 
@@ -161,6 +162,7 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
 
         check_place(options["html"])
     stores = stores_of(options["stores"], options["broker_conf"])
+    _check_outside(settings, options, stores)
     if options["jobs"] is not None and options["master"] is not None:
         raise click.UsageError("--jobs and --master exclude each other: Spark has its own cores.")
     jobs = options["jobs"] or len(os.sched_getaffinity(0))
@@ -188,6 +190,16 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
         if options["html"] is not None:
             _write_page(options["html"], shown, sums.summary(), verb)
     return sums.exit_code
+
+
+def _check_outside(settings: Settings, options: dict[str, Any], stores: list[FleetStore]) -> None:
+    """:raises click.UsageError: what is written would become a part of one of the stores."""
+    from rmqctl.cli.outside import check_outside
+
+    each = [settings._replace(root=Path(one.path), broker_conf=one.broker_conf) for one in stores]
+    for name in ("html", "state"):
+        if options[name] is not None:
+            check_outside(f"--{name}", options[name], each)
 
 
 def _tell(failed: list[Row], writer: RowWriter) -> None:

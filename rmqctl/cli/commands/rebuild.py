@@ -98,12 +98,13 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
         _check_missing(options, len(stores))
         return _add_missing(stores[0], what, jobs_of(options), dry_run=options["dry_run"])
     _check_place(options)
+    if options["output"] is not None:
+        settings.check_outside("--output", options["output"])
     options["jobs"] = jobs_of(options)
     plans = _plans(stores, what, options)
     if options["in_place"]:
         _check_understood(plans)
     outputs = _outputs(plans, options["output"])
-    _check_outside(plans, options["output"])
     _note_overruled(stores[0], plans)
     if options["dry_run"]:
         return _print_plans(stores[0], plans, outputs, purge=options["purge"])
@@ -147,17 +148,6 @@ def _check_place(options: dict[str, Any]) -> None:
         raise click.UsageError("--output and --in-place exclude each other.")
     if options["output"] is None and not options["in_place"] and not options["purge"]:
         raise click.UsageError("say where: --output DIR or --in-place.")
-
-
-def _check_outside(plans: list[RebuildPlan], output: Path | None) -> None:
-    from rmqctl.engine.files.paths import resolved
-
-    for plan in plans:
-        if output is not None and resolved(output).is_relative_to(resolved(plan.root)):
-            raise click.UsageError(
-                f"--output {output} lies in the store {plan.root}, which is only read then: give a "
-                "place outside."
-            )
 
 
 def _plans(stores: list[Settings], what: str, options: dict[str, Any]) -> list[RebuildPlan]:

@@ -100,18 +100,14 @@ def command(
 
 def _plan(settings: Settings, target: Path, jobs: int) -> int:
     from rmqctl.cli.advice import line_for
+    from rmqctl.cli.outside import check_outside
     from rmqctl.engine.files.lock import is_locked
-    from rmqctl.engine.settings.logdirectories import lies_within
     from rmqctl.errors import CannotWriteThere, OutputExists
     from rmqctl.operations.repair import rows
     from rmqctl.operations.repair.plan import make_plan
     from rmqctl.operations.repair.planfile import plan_text, write_new
 
-    if lies_within(target, settings.root, settings.config):
-        raise click.UsageError(
-            f"--plan {target} lies in the store {settings.root}, which is only read: give a place "
-            "outside."
-        )
+    check_outside("--plan", target, [settings])
     if target.is_symlink() or target.exists():
         raise OutputExists(path=str(target))
     if not target.absolute().parent.is_dir():

@@ -8,6 +8,7 @@ import click
 
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, dry_run_option, jobs_of, jobs_option
+from rmqctl.cli.outside import check_outside
 from rmqctl.cli.settings import Settings
 
 
@@ -70,7 +71,8 @@ def command(
     from rmqctl.operations.mend.salvage import Salvage, log_bytes, plan_salvage, write_salvage
     from rmqctl.operations.mend.salvagerows import Report
 
-    _check_outside(settings, output, other)
+    others = [] if other is None else [settings._replace(root=other, broker_conf=None)]
+    check_outside("--output", output, [settings, *others])
     threads = jobs_of({"jobs": jobs, "master": None})
     wanted = Salvage(settings.root, settings.config, output, other, placeholders, threads)
     with settings.writer("lost") as writer:
@@ -98,14 +100,3 @@ def command(
             "--placeholders keeps them."
         )
     return int(not report.is_complete)
-
-
-def _check_outside(settings: Settings, output: Path, other: Path | None) -> None:
-    from rmqctl.engine.files.paths import resolved
-
-    for store in (settings.root, other):
-        if store is not None and resolved(output).is_relative_to(resolved(store)):
-            raise click.UsageError(
-                f"--output {output} lies in the store {store}, which is only read: give a place "
-                "outside."
-            )

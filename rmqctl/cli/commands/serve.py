@@ -243,10 +243,10 @@ def _check_free(place: _Place, ha: HaOptions | None) -> None:
 def _check_access_log(settings: Settings, path: Path | None) -> None:
     """:raises UsageError: it would become a part of the store, where a broker may delete it, and of
     which --read-only says that nothing is changed."""
-    from rmqctl.engine.settings.logdirectories import lies_within
+    from rmqctl.cli.outside import check_outside
 
-    if path is not None and lies_within(path, settings.root, settings.config):
-        raise click.UsageError(f"--access-log {path} lies inside the store: name another place.")
+    if path is not None:
+        check_outside("--access-log", path, [settings])
 
 
 async def _serve(

@@ -41,6 +41,8 @@ def command(
     is damage are places that cannot be read. Runs on Apache Spark, on this machine unless --master
     says otherwise. Bodies are shown as Base64.
     """
+    if output is not None:
+        settings.check_outside("--output", output)
     count, source = 0, settings.source_options
     with (
         settings.writer(format, "row", bulk=True) as writer,

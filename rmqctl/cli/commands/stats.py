@@ -88,6 +88,7 @@ def command(
         from rmqctl.cli.html.document import check_place
 
         check_place(html)
+        settings.check_outside("--html", html)
     with_spark = options["master"] or options["conf"] or any("://" in one for one in settings.named)
     if with_spark:
         rows = _on_spark(settings, top, options | {"master": options["master"] or LOCAL})

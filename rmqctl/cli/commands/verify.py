@@ -92,6 +92,8 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
 
     stores = settings.mapped_stores("verify", format, options["master"])
     _check_master(output, options)
+    if output is not None:
+        settings.check_outside("--output", output)
     part = Part(options["max_duration"], options["resume_from"])
     jobs = jobs_of(options)
     making = _page(stores, options["report"])

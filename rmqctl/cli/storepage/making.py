@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.cli.html.document import check_place, write
+from rmqctl.cli.outside import check_outside
 from rmqctl.cli.storepage import Collected, Report, log_range, page
 from rmqctl.engine.files.lock import is_locked
-from rmqctl.engine.settings.logdirectories import lies_within
 from rmqctl.engine.state.laterversions import is_of_5
-from rmqctl.errors import CannotWriteThere, RmqctlError
+from rmqctl.errors import RmqctlError
 from rmqctl.operations.doctor import simulatestart
 from rmqctl.operations.doctor.portrait import portrait
 
@@ -28,14 +28,12 @@ class Making:
     def __init__(self, settings: Settings, path: Path, by: str) -> None:
         """Looks at the store.
 
-        :raises CannotWriteThere: no file can be there, or it lies in the store: that is told
-            before a long check.
+        :raises CannotWriteThere: no file can be there. :raises click.UsageError: it lies in the
+            store. Both are told before a long check.
         :raises StoreNotFound, NotAStore, FileLengthContradiction: it cannot be opened.
         """
         check_place(path)
-        if lies_within(path, settings.root, settings.config):
-            reason = "it lies inside the store, which is only read"
-            raise CannotWriteThere(path=str(path), reason=reason)
+        check_outside("--report", path, [settings])
         self._settings, self._path, self._by = settings, path, by
         self.store = portrait(settings.root, settings.config)
         self._found = Collected(*log_range(self.store))

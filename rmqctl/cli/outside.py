@@ -1,0 +1,46 @@
+"""What a command writes beside its rows (pages, exports, plans, states) goes outside of every store
+that it is told of: a broker does not start on a directory with a strange file in it, and deletes
+what looks like its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rmqctl.cli.settings import Settings
+
+
+def check_outside(option: str, place: str | Path, stores: Iterable[Settings]) -> None:
+    """Before anything is read. A place behind a URL lies in no store of this machine.
+
+    :param option: what the place was given with.
+    :raises click.UsageError: it lies in one of the stores.
+    """
+    from rmqctl.engine.files.paths import local_path
+
+    path = local_path(str(place))
+    if "://" in path:
+        return
+    for one in stores:
+        if "://" not in str(one.root) and _lies_within(Path(path), one):
+            raise click.UsageError(
+                f"{option} {place} lies in the store {one.root}, where nothing but a broker's own "
+                "files may be: give a place outside."
+            )
+
+
+def _lies_within(path: Path, store: Settings) -> bool:
+    from rmqctl.engine.files.paths import resolved
+    from rmqctl.engine.settings.logdirectories import lies_within
+    from rmqctl.errors import RmqctlError
+
+    if resolved(path).is_relative_to(resolved(store.root)):
+        return True
+    try:
+        return lies_within(path, store.root, store.config)
+    except RmqctlError:
+        return False  # Where its log lies is what the command itself will ask, and tell.
