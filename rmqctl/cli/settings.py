@@ -226,6 +226,15 @@ class Settings(NamedTuple):
             )
         return bool(mismatches)
 
+    def note_missing(self, summary: Row) -> None:
+        """Says of how many hits of the index the log has no record."""
+        if missing := summary.get("missing", 0):
+            hits = "one hit" if missing == 1 else f"{missing} hits"
+            self.note(
+                f"note: {hits} of the index cannot be read, and may be what was looked for: the "
+                "log no longer goes back so far, or is damaged there. `rmqctl verify` says why."
+            )
+
     def note_keys(self, sql: str | None) -> None:
         """Of a filter that has matched nothing: says how KEYS is compared, if it is."""
         if sql is not None and _KEYS_COMPARED.search(sql):

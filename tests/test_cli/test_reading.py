@@ -180,6 +180,16 @@ def test_query_counts_what_the_log_does_not_have(cli: Cli, store: Path) -> None:
     first.unlink()
     done = cli(*QUERY[:-1], "order-0", "--format", "ndjson", store=store)
     assert done.code == 1 and done.rows[-1]["missing"] == 1
+    assert done.err.startswith("note: one hit of the index cannot be read")
+    keys = store.parent / "keys"
+    keys.write_text("order-0\norder-1\norder-58\n")
+    done = cli(*QUERY[:-2], "--keys-from", keys, "--format", "ndjson", store=store)
+    missing = done.rows[-1]["missing"]
+    assert missing > 1 and f"note: {missing} hits of the index cannot be read" in done.err
+    done = cli("find", "order-0", "--format", "ndjson", store=store)
+    assert done.code == 1 and done.rows[-1]["missing"] == 1
+    assert "note: one hit of the index cannot be read" in done.err
+    assert "hit" not in cli("find", "order-58", store=store).err
 
 
 def test_message_by_id_and_by_offset(cli: Cli, store: Path) -> None:
@@ -192,7 +202,30 @@ def test_message_by_id_and_by_offset(cli: Cli, store: Path) -> None:
     assert cli("message", "not-an-id", store=store).code == 2
     assert cli("message", str(2**63), store=store).code == 2
     outside = cli("message", str(2**40), store=store)
-    assert outside.code == 5 and "the log has 0 to" in outside.err
+    end = cli("info", "--format", "ndjson", store=store).rows[0]["max_physical_offset"]
+    assert outside.code == 5 and f"the log has 0 to {end}." in outside.err
+
+
+@pytest.mark.parametrize("line", [("message",), ("dump",), ("walk", "commitlog", "--start")])
+def test_a_place_in_a_file_that_is_missing_or_cut(
+    line: tuple[str, ...], cli: Cli, store: Path
+) -> None:
+    files = sorted((store / "commitlog").iterdir())
+    assert len(files) == 4
+    files[1].unlink()
+    for offset in (2048, 4095):
+        done = cli(*line, str(offset), store=store)
+        assert (done.code, done.out) == (5, "")
+        name = f"commitlog/{2048:020d}"
+        assert f"{name}, which would hold it, is missing. The next one starts at 4096" in done.err
+    with files[2].open("r+b") as file:
+        file.truncate(100)
+    done = cli(*line, "4200", store=store)
+    assert done.code == 5 and f"{4096:020d} has only 100 bytes" in done.err
+    files[0].unlink()
+    end = cli("info", "--format", "ndjson", store=store).rows[0]["max_physical_offset"]
+    done = cli(*line, "5", store=store)
+    assert done.code == 5 and f"the log has 4096 to {end}." in done.err
 
 
 def test_walk_commitlog_ranges_and_filters(cli: Cli, store: Path) -> None:

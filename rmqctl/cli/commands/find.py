@@ -78,4 +78,5 @@ def command(settings: Settings, **wanted: Any) -> int:
         if name in _NOT_SEARCHED:  # That --topic leaves other topics out needs no word.
             told = _NOT_SEARCHED[name].format(command=scanning)
             settings.note(f"note: not looked at: {told}.")
+    settings.note_missing(summary)
     return int(settings.note_bodies(summary) or not summary["messages"])

@@ -133,6 +133,7 @@ def query(
     ):
         settings.note_index(store)
         summary = writer.rows(asked(store, topic, key))
+    settings.note_missing(summary)
     found = summary["items"] if raw else summary["messages"]
     if not found and not summary["index_files"]:
         settings.note(_NO_INDEX.format(topic=topic))
@@ -152,6 +153,7 @@ def _query_keys(
     ):
         settings.note_index(store)
         summary = writer.rows(asked(store, topic, _keys(lines, writer), form=writer.form))
+    settings.note_missing(summary)
     if summary["absent_keys"] and not summary["index_files"]:
         settings.note(_NO_INDEX.format(topic=topic))
     return int(settings.note_bodies(summary) or summary["absent_keys"] > 0)

@@ -38,6 +38,7 @@ from rmqctl.engine.record.record import (
     read_entry_of,
 )
 from rmqctl.errors import UsageError
+from rmqctl.operations.look.recordstarts import require_place
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -67,7 +68,7 @@ def dump_record(
 
     :raises NoRecordAt: the offset lies in no file.
     """
-    mapped, position = store.commit_log.locate(physical_offset)
+    mapped, position = require_place(store, physical_offset)
     data = mapped.read(position, min(mapped.size - position, _WINDOW))
     magic = layouts.RECORD_MAGIC_CODE
     code = data[magic.offset : magic.offset + magic.size]

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.record.record import Damage, End, Record, find_next
+from rmqctl.engine.record.record import Damage, End, Record, find_next, read_entry_of
 from rmqctl.errors import NoRecordAt
-from rmqctl.operations.look.recordstarts import next_entry_offset, no_record
+from rmqctl.operations.look.recordstarts import next_entry_offset, no_record, require_place
 
 if TYPE_CHECKING:
     from rmqctl.engine.files.mappedfile import MappedFile
@@ -51,7 +51,7 @@ def require_walk_start(store: MessageStore, physical_offset: int) -> None:
     """
     if physical_offset == store.max_offset:
         return
-    entry = store.commit_log.entry_at(physical_offset)
+    entry = read_entry_of(*require_place(store, physical_offset))
     if isinstance(entry, Damage) and entry_around(store, physical_offset) != physical_offset:
         reason = f"{entry.reason} (expected {entry.expected}, found {entry.found})"
         raise no_record(store, physical_offset, reason)

@@ -10,6 +10,7 @@ from rmqctl.engine.record.record import Record, find_next
 from rmqctl.errors import NoRecordAt, NotARecordStart
 
 if TYPE_CHECKING:
+    from rmqctl.engine.files.mappedfile import MappedFile
     from rmqctl.engine.messagestore import MessageStore
 
 
@@ -40,13 +41,50 @@ def no_record(store: MessageStore, physical_offset: int, reason: str) -> NoRecor
     return NotARecordStart(physical_offset=physical_offset, reason=reason, next_offset=following)
 
 
+def require_place(store: MessageStore, physical_offset: int) -> tuple[MappedFile, int]:
+    """File and position of an offset.
+
+    :raises NoRecordAt: it lies in no file: before the log, behind it, or where a file is missing or
+        too short, which the error names.
+    """
+    mapped = store.commit_log.files.find(physical_offset)
+    if mapped is not None:
+        return mapped, physical_offset - mapped.file_from_offset
+    lost = _lost_file(store, physical_offset)
+    if lost is not None:
+        raise no_record(store, physical_offset, lost)
+    reason = f"the log has {store.min_offset} to {store.max_offset}"
+    raise NoRecordAt(physical_offset=physical_offset, reason=reason)
+
+
+def _lost_file(store: MessageStore, physical_offset: int) -> str | None:
+    """What is wrong with the file that would hold an offset between files; None of one that lies
+    before the first or behind the last of them."""
+    entries, size = store.commit_log.files.entries, store.commit_log.file_size
+    before = [entry for entry in entries if entry.file_from_offset <= physical_offset]
+    if not before or len(before) == len(entries):
+        return None
+    last = before[-1]
+    files, begin = (physical_offset - last.file_from_offset) // size, last.file_from_offset
+    place = last.path if not files else last.path.with_name(f"{begin + files * size:020d}")
+    # Of a log in several directories nobody knows which one had it.
+    is_one = len({entry.path.parent for entry in entries}) == 1
+    shown = place.name
+    if is_one or not files:
+        inside = place.is_relative_to(store.root)
+        shown = str(place.relative_to(store.root) if inside else place)
+    if not files:
+        return f"{shown} has only {last.size} bytes, and ends before it"
+    return f"the file {shown}, which would hold it, is missing"
+
+
 def require_record(store: MessageStore, physical_offset: int) -> Record:
     """The record at an offset.
 
     :raises NotARecordStart: none starts there; the error names the next offset where one does.
     :raises NoRecordAt: none starts there nor after it, or the log does not reach there.
     """
-    store.commit_log.locate(physical_offset)
+    require_place(store, physical_offset)
     try:
         return store.look_message_by_offset(physical_offset)
     except NoRecordAt as error:
