@@ -278,6 +278,25 @@ def test_a_file_and_its_copy_that_are_both_broken(cli: Cli, broker: Path) -> Non
         ("config-unreadable", "config/topics.json"),
         ("config-unreadable", "config/topics.json.bak"),
     ]
+    _nothing_to_type(cli, broker, "a broker does not start")
+
+
+def test_a_broken_file_without_a_copy(cli: Cli, broker: Path) -> None:
+    (broker / "config/topics.json").write_text("{")
+    (broker / "config/topics.json.bak").unlink()
+    _nothing_to_type(cli, broker, "starts as if the file were empty")
+
+
+def _nothing_to_type(cli: Cli, broker: Path, told: str) -> None:
+    """A repair has no copy to put there: no plan is advised, and one that is made says as much."""
+    rows = check(cli, broker, "--format", "ndjson").rows
+    found = [row for row in rows if row.get("code") == "config-unreadable"]
+    assert found and all(row["command"] is None for row in found)
+    assert all(told in row["advice"] and "backup" in row["advice"] for row in found)
+    plan = ("repair", "--plan", broker.parent / "plan.json", "--format", "ndjson")
+    done = cli(*plan, "--store", broker, "--broker-conf", broker.parent / "b.conf")
+    left = [row for row in done.rows if row.get("code") == "config-unreadable"]
+    assert left and "RESTORE" not in done.out and "let `rmqctl repair`" not in done.out
 
 
 def test_a_file_in_place_of_the_directory(cli: Cli, broker: Path) -> None:

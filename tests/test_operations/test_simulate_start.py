@@ -12,6 +12,7 @@ from rmqctl.cli.main import run
 from rmqctl.engine.rehearsal import rehearse
 from rmqctl.operations.doctor.simulatestart import (
     Simulation,
+    next_words,
     rows,
     simulate_start,
     summary_row,
@@ -102,6 +103,19 @@ def test_a_broker_that_refuses(golden: Golden, tmp_path: Path) -> None:
     assert not summary["starts"] and summary["max_physical_offset"] is None
     assert summary["reason"] == "commitlog/notes.txt: 1 bytes, not a file of 65536 bytes"
     assert [row["type"] for row in rows(done)] == ["step", "step"]
+    assert next_words(done) == ("repair", "--plan", "{plan}")
+
+
+def test_a_file_of_the_log_that_is_cut_is_nothing_that_a_repair_mends(
+    golden: Golden, tmp_path: Path
+) -> None:
+    for size, expected in ((1000, "salvage"), (0, "repair")):
+        root = copy_tree(golden("basic"), tmp_path / str(size))
+        file = sorted((root / "commitlog").iterdir())[1]
+        os.truncate(file, size)
+        done = simulated(root)
+        assert (done.outcome.reason or "").startswith(f"commitlog/{file.name}: {size} bytes")
+        assert (next_words(done) or ("",))[0] == expected
 
 
 def test_the_retention_goes_on_with_what_the_start_leaves(golden: Golden, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 #: What a broker's recovery reads, decoding each record, from a disk of these days.
 _BYTES_A_SECOND = 250_000_000
 _OF_INDEX = "index-in-doubt"
+#: How the reason of a start begins that fails on a file of the log which is cut, or too long: no
+#: repair makes up what it lacks. An empty one, and one of another name, are moved away.
+_LENGTH_OF_LOG = re.compile(r"(?!consumequeue)[^:]*\b[0-9]{20}: [1-9][0-9]* bytes, not a file of")
 
 
 class StartNotPlayed(UnsupportedStore):
@@ -298,7 +302,7 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
         return None
     if (done.outcome.reason or "").startswith((f"{paths.LOCK}:", f"{paths.CHECKPOINT}:")):
         return ("verify",)  # Which says what to look at: no repair moves these away.
-    if done.messages_lost:
+    if done.messages_lost or _LENGTH_OF_LOG.match(done.outcome.reason or ""):
         return "salvage", "--output", "{salvaged}", "--dry-run"
     if not done.is_harmless:
         return "repair", "--plan", "{plan}"

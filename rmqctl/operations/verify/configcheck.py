@@ -20,6 +20,7 @@ from rmqctl.engine.state.topicconfig import (
     number,
 )
 from rmqctl.errors import ConfigFileUnreadable, NotAConfigFile
+from rmqctl.operations.verify.configcodes import NO_COPY, NO_SOUND_COPY
 from rmqctl.operations.verify.directories import check_is_directory, check_queue_size
 from rmqctl.operations.verify.findings import CODES, Finding, Tally, finding
 
@@ -129,7 +130,8 @@ class _Check:
         is_needed = file.value is None or bool(malformed)
         copy_code = "config-unreadable" if is_needed else "config-backup-unreadable"
         backup = self._copy(name, copy_code)
-        yield from (*file.findings, *backup.findings)
+        for one in (*file.findings, *backup.findings):
+            yield _of_state(one, backup)
         if file.value is None and not file.is_broken:
             if backup.value is not None:
                 yield finding("config-missing", path=self._path(name), found=name + files.BACKUP)
@@ -342,6 +344,13 @@ class _Check:
                 yield finding("delay-offset-past-queue", expected=_within(bounds), **where)
             elif offset < bounds[0]:
                 yield finding("delay-offset-before-queue", expected=_within(bounds), **where)
+
+
+def _of_state(found: Finding, backup: _Parsed) -> Finding:
+    """A finding of a file or of its copy, with what is to be done where the copy is no help."""
+    if found.code != "config-unreadable" or backup.value is not None:
+        return found
+    return found._replace(advice=NO_SOUND_COPY if backup.is_broken else NO_COPY)
 
 
 def _within(bounds: tuple[int, int]) -> str:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from rmqctl.operations.verify.codes import ERROR, INFO, WARNING, Code
 
+#: Advice of ``config-unreadable`` where there is no copy to go by (``ConfigManager#load``).
+NO_COPY = (
+    "There is no .bak copy, so a broker starts as if the file were empty. Put the file back from a "
+    "backup of the store, or mend the place while the broker is down."
+)
+#: The same where the copy is broken, or is all that there is (``ConfigManager#loadBak``).
+NO_SOUND_COPY = (
+    "The file and its .bak copy are both of no use, and a broker does not start. Put the file back "
+    "from a backup of the store, or mend the place, while the broker is down."
+)
+
 CONFIG_CODES: dict[str, Code] = {
     "config-unreadable": Code(
         ERROR,
         "config",
         "a file of config/ is not what a broker writes there",
-        "A broker takes the .bak copy; without one it starts as if the file were empty, and with a "
-        "broken one it does not start. Mend the place, or let `rmqctl repair` put the .bak "
-        "there.",
+        "A broker takes the .bak copy, which may be older. Mend the place, or let `rmqctl repair` "
+        "put the .bak there.",
     ),
     "config-backup-unreadable": Code(
         WARNING,
