@@ -43,9 +43,14 @@ _running: _Running | None = None
 def is_wanted(no_pager: bool) -> bool:
     """Whether the command that is being run may have one: it only looks, and --no-pager is not
     given."""
+    return not no_pager and not takes_lock()
+
+
+def takes_lock() -> bool:
+    """Whether the command that is being run takes the lock of a store, or plans what would."""
     context = click.get_current_context(silent=True)
     exits = getattr(context.command, "exits", {}) if context else {}
-    return not no_pager and _IN_USE not in exits
+    return _IN_USE in exits
 
 
 def is_running() -> bool:

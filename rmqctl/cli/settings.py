@@ -80,6 +80,7 @@ class Settings(NamedTuple):
             self._note_recovery(store)
         else:
             store = MessageStore(self.root, config)
+            self._note_no_log(store)
         if self.verbose:
             self.detail(
                 f"{self.root}: log from {store.min_offset} to {store.max_offset}, files of "
@@ -95,6 +96,22 @@ class Settings(NamedTuple):
             from rmqctl.operations.look.info import irregular_files
 
             self.note_irregular(irregular_files(store, files))
+
+    def _note_no_log(self, store: MessageStore) -> None:
+        """Says when the log has no file and some queue has units, to who only looks: what writes
+        refuses such a store. No queue is looked at where there is a log."""
+        from rmqctl.cli.pager import takes_lock
+
+        if store.commit_log.files.entries or takes_lock():
+            return
+        # As they are stored: without a log they seem to be empty.
+        queues = map(store.queues.as_stored, store.queues.directories())
+        if any(queue is not None and queue.max_offset > queue.min_offset for queue in queues):
+            self.note(
+                "note: the log has no file, and queues have units: no message can be read. If the "
+                "log lies elsewhere (storePathCommitLog) give the broker's configuration with "
+                "--broker-conf, or mount its disk. A broker that starts so deletes the queues."
+            )
 
     def _note_recovery(self, store: WritableStore) -> None:
         """Says what opening for writing did with what a crash, or a loss, has left."""

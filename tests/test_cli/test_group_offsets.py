@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +95,31 @@ def test_places(to: str, expected: list[int], cli: Cli, store: Path) -> None:
         assert row["skipped"] - row["read_again"] == row["new_offset"] - unread
     again = set_offset(cli, store, "--to", to)
     assert again.code == 0 and again.rows[-1]["changed"] == 0, "nothing to consent to"
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the page's lines need jq")
+def test_the_way_back_of_the_page(cli: Cli, store: Path) -> None:
+    """As a reader types it: after two changes, of which the second has a queue without an offset
+    before."""
+    file = configure(store, '{"offsetTable":{"orders@g":{0:20}}}')
+    assert set_offset(cli, store, "--to", "3", "--queue-id", "0", "--yes").code == 0
+    time.sleep(0.002)  # Changes are told apart by their milliseconds.
+    assert set_offset(cli, store, "--to", "end", "--yes").code == 0
+    assert offsets(file) == {0: 30, 1: 29}
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "consumer-groups.md"
+    lines = page.read_text().partition("newest change back:\n\n```sh\n")[2].partition("```")[0]
+    (store.parent / "DIR").symlink_to(store)
+    env = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+    env |= {"RMQCTL_STORE": "DIR", "RMQCTL_BROKER_CONF": "broker.conf"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f'rmqctl() {{ "$PYTHON" -m rmqctl "$@"; }}\n{lines}'],
+        cwd=store.parent,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "") and "changed=1" in done.stdout
+    assert offsets(file) == {0: 3, 1: 29}
 
 
 def test_one_queue_and_what_else_is_in_the_file(cli: Cli, store: Path) -> None:

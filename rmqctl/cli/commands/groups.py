@@ -65,9 +65,12 @@ def command(
         settings.note_config(store)
         settings.note_queues(store)
         summary = writer.rows(rows(store))
+        has_log = bool(store.commit_log.files.entries)
     if summary["past_queue"]:
         settings.note(
             f"note: {summary['past_queue']} offsets lie past the end of their queue: what is "
-            "stored up to there may never be read. `rmqctl group set-offset` sets them."
+            "stored up to there may never be read."
+            # Where the log is gone nothing is set: it is to be brought back.
+            + (" `rmqctl group set-offset` sets them." if has_log else "")
         )
     return int((group is not None or topic is not None) and not summary["groups"])

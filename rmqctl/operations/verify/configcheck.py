@@ -20,7 +20,7 @@ from rmqctl.engine.state.topicconfig import (
     number,
 )
 from rmqctl.errors import ConfigFileUnreadable, NotAConfigFile
-from rmqctl.operations.verify.configcodes import NO_COPY, NO_SOUND_COPY
+from rmqctl.operations.verify.configcodes import NO_COPY, NO_LOG, NO_SOUND_COPY
 from rmqctl.operations.verify.directories import check_is_directory, check_queue_size
 from rmqctl.operations.verify.findings import CODES, Finding, Tally, finding
 
@@ -295,7 +295,8 @@ class _Check:
             if offset > 0:
                 yield finding("consumer-offset-without-queue", **where)
         elif offset > bounds[1]:
-            yield finding("consumer-offset-past-queue", expected=_within(bounds), **where)
+            advice = {} if self._store.commit_log.files.entries else {"advice": NO_LOG}
+            yield finding("consumer-offset-past-queue", expected=_within(bounds), **where, **advice)
         elif offset < bounds[0]:
             yield finding("consumer-offset-before-queue", expected=_within(bounds), **where)
 

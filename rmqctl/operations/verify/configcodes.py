@@ -14,6 +14,12 @@ NO_SOUND_COPY = (
     "The file and its .bak copy are both of no use, and a broker does not start. Put the file back "
     "from a backup of the store, or mend the place, while the broker is down."
 )
+#: Advice of ``consumer-offset-past-queue`` where the log has no file: nothing is set there.
+NO_LOG = (
+    "The log has no file, so queues seem shorter than they are. If it lies elsewhere "
+    "(storePathCommitLog) give the broker.conf with --broker-conf, or mount its disk; set no "
+    "offset before."
+)
 
 CONFIG_CODES: dict[str, Code] = {
     "config-unreadable": Code(
