@@ -120,7 +120,6 @@ class CheckpointSummary(TypedDict):
     would read, by the new times where there are any."""
 
     type: Literal["summary"]
-    dry_run: Annotated[bool, "nothing was changed"]
     newest_store_timestamp: Annotated[
         int | None, MILLISECONDS, "when the newest record was stored; null without records"
     ]
@@ -139,6 +138,7 @@ class CheckpointSummary(TypedDict):
     ]
     bytes_to_scan: Annotated[int, BYTES, "log that would be read"]
     estimated_seconds: Annotated[float, SECONDS, "how long that takes at 250 MB a second"]
+    dry_run: NotRequired[Annotated[bool, "nothing was changed; of `checkpoint set`"]]
     master_flushed_offset: NotRequired[
         Annotated[int, BYTES, "of 5.x, where it is set: up to here the master had flushed"]
     ]

@@ -141,6 +141,38 @@ def test_one_queue_and_what_else_is_in_the_file(cli: Cli, store: Path) -> None:
     }
 
 
+def test_a_place_that_is_none_is_answered_with_those_that_there_are(cli: Cli, store: Path) -> None:
+    configure(store, '{"offsetTable":{"orders@g":{0:20}}}')
+    done = set_offset(cli, store, "--to", "foo")
+    assert done.code == 2 and "give begin, end, a queue offset" in done.err
+    assert "@ and epoch milliseconds" in done.err
+    # What one types who has read of milliseconds somewhere else.
+    for more in ((), ("--queue-id", "0")):
+        done = set_offset(cli, store, "--to", "1714557600000", *more, "--yes")
+        assert done.code == 2 and "give @1714557600000." in done.err
+    assert set_offset(cli, store, "--to", "@1714557600000", "--dry-run").code == 0
+    done = set_offset(cli, store, "--to", "31", "--queue-id", "0")
+    assert "--queue-id" not in done.err and "begin, end, or a time" in done.err
+    assert "--queue-id" in set_offset(cli, store, "--to", "31").err
+
+
+def test_one_queue_is_told_as_one(cli: Cli, store: Path) -> None:
+    configure(store, '{"offsetTable":{"orders@g":{0:20}}}')
+    told = set_offset(cli, store, "--to", "21", "--queue-id", "0").err
+    assert "in 1 queue: it will not get 1 message that" in told
+
+
+@pytest.mark.parametrize("more", [(), ("--new",), ("--dry-run",), ("--yes",)], ids=repr)
+def test_without_a_store_there_is_no_group_to_be_mistyped(
+    more: tuple[str, ...], cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("absent", "empty"):
+        line = ("group", "set-offset", "g", "--topic", "orders", "--to", "end", *more)
+        done = cli(*line, "--store", tmp_path / name)
+        assert done.code == 3 and "--store" in done.err
+
+
 def test_what_is_refused_changes_nothing(cli: Cli, store: Path) -> None:
     configure(store, '{"offsetTable":{"orders@g":{0:20}}}')
     before = state(store)

@@ -21,6 +21,7 @@ from rmqctl.operations.doctor.checkpoint import (
     show,
     store_checkpoint,
     summary_row,
+    verdict,
 )
 from rmqctl.operations.verify import Finding, verify
 from tests.conftest import Golden
@@ -71,6 +72,20 @@ def test_from_which_file_a_start_would_read(store: Path) -> None:
     assert summary["bytes_to_scan"] == 439124
     (store / "checkpoint").unlink()
     assert not show(store, CONFIG).is_sound
+
+
+def test_what_was_not_read_is_not_said_to_hold(store: Path) -> None:
+    """``show`` looks at the newest record only; a queue that is lost it does not see."""
+    apply_damage(store, damage_case("no-one-queue")["ops"])
+    put_checkpoint(store, NEWEST, NEWEST, NEWEST)
+    shown, computed = show(store, CONFIG), compute(store, CONFIG)
+    assert "holds" not in verdict(shown) and "`rmqctl checkpoint compute`" in verdict(shown)
+    assert shown.is_sound and not computed.is_sound and "says more" in verdict(computed)
+    put_checkpoint(store, 0, 0, 0)
+    assert "says nothing" in verdict(show(store, CONFIG)) and not show(store, CONFIG).is_sound
+    for judged in (shown, computed):
+        assert "dry_run" not in summary_row(judged)
+    assert summary_row(shown, dry_run=True)["dry_run"] is True
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def _computed(settings: Settings) -> Judged:
         return checkpoint.compute(settings.root, settings.config, advance)
 
 
-def _print(settings: Settings, judged: Judged, *, dry_run: bool = True) -> int:
+def _print(settings: Settings, judged: Judged, *, dry_run: bool | None = None) -> int:
     from rmqctl.operations.doctor import checkpoint
 
     with settings.writer("checkpoint_time") as writer:

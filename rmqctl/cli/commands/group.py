@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import click
@@ -28,7 +29,19 @@ class TargetType(click.ParamType[Any]):
             return Target(Place(text))
         if re.fullmatch(r"[0-9]+", text):
             return Target(Place.OFFSET, OFFSET.convert(text, param, ctx))
-        return Target(Place.TIME, Time().convert(text.removeprefix("@"), param, ctx))
+        if text.startswith("@"):
+            return Target(Place.TIME, Time().convert(text[1:], param, ctx))
+        from rmqctl.cli.times import parse_time
+
+        moment = parse_time(text, time.time_ns() // 1_000_000)
+        if moment is None:
+            self.fail(
+                f"{text!r} is no place: give begin, end, a queue offset, or a time: ISO 8601 such "
+                "as 2024-05-01T12:00:00+02:00, -2h, 14:30, yesterday, or @ and epoch milliseconds",
+                param,
+                ctx,
+            )
+        return Target(Place.TIME, moment)
 
 
 @group(

@@ -17,12 +17,16 @@ from rmqctl.engine.state.consumeroffsets import JOURNAL, ConsumerOffsets, load_c
 from rmqctl.engine.state.laterversions import check_offsets_in_files, check_understood
 from rmqctl.errors import NeedsConsent, UsageError, WrittenByItsBrokers
 from rmqctl.operations.mend.recovery import bring_in_order
+from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.rows.summaries import GroupSetOffsetSummary
     from rmqctl.rows.topics import OffsetChangeRow
+
+#: From here on a number is rather a time than an offset: milliseconds, of 2001 and later.
+_EARLIEST_TIME = 10**12
 
 
 class Place(Enum):
@@ -81,12 +85,14 @@ def plan_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pl
     """Looks at the store, and changes nothing.
 
     :raises UsageError: there is no such queue, or group, or the offset lies in none.
+    :raises StoreNotFound, NotAStore: there is no store.
     :raises ConfigFileUnreadable: the group's offsets are not known.
     :raises UnsupportedStore: they are kept in another form.
     """
     for name in (request.group, request.topic):
         if not name or brokerjson.TOPIC_GROUP_SEPARATOR in name:
             raise UsageError(reason=f"{name[:80]!r} is no name of a group or topic.")
+    paths.check_store(root)
     check_offsets_in_files(root)
     _check_no_member(root, config)
     offsets = load_consumer_offsets(
@@ -104,7 +110,7 @@ def plan_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pl
         )
     with MessageStore(root, config) as store:
         changes = [
-            _change(store, queue, request.target, old.get(queue.queue_id))
+            _change(store, queue, request, old.get(queue.queue_id))
             for queue in _queues(store, request)
             if not offsets.is_light or queue.queue_id == 0
         ]
@@ -143,7 +149,9 @@ def _queues(store: MessageStore, request: Request) -> Iterator[ConsumeQueue]:
         )
 
 
-def _change(store: MessageStore, queue: ConsumeQueue, target: Target, old: int | None) -> Change:
+def _change(store: MessageStore, queue: ConsumeQueue, request: Request, old: int | None) -> Change:
+    """What becomes of one queue. :raises UsageError: the offset that is asked for lies outside."""
+    target, is_one = request.target, request.queue_id is not None
     low, high = queue.min_offset, queue.max_offset
     new = {Place.BEGIN: low, Place.END: high}.get(target.place, target.value)
     if target.place is Place.TIME:
@@ -153,10 +161,20 @@ def _change(store: MessageStore, queue: ConsumeQueue, target: Target, old: int |
     if not low <= new <= high:
         raise UsageError(
             reason=f"queue {queue.queue_id} goes from offset {low} to {high}, and {new} lies "
-            "outside: consumers would jump. Give --queue-id with an offset, or a time."
+            f"outside: consumers would jump. {_instead(new, is_one=is_one)}"
         )
     unread = new if old is None else min(max(old, low), high)
     return Change(queue.queue_id, old, new, low, high, max(new - unread, 0), max(unread - new, 0))
+
+
+def _instead(offset: int, *, is_one: bool) -> str:
+    """What to give in place of an offset that lies outside of a queue; ``is_one``: a single queue
+    was asked for."""
+    if offset >= _EARLIEST_TIME:
+        return f"For the first message stored at a time give @{offset}."
+    return "Give one that lies in it, begin, end, or a time" + (
+        "." if is_one else "; with --queue-id an offset is that of one queue."
+    )
 
 
 def ask_consent(plan: Plan) -> None:
@@ -167,8 +185,8 @@ def ask_consent(plan: Plan) -> None:
         again = sum(change.read_again for change in moved)
         raise NeedsConsent(
             reason=f"set-offset moves group {plan.request.group!r} on topic "
-            f"{plan.request.topic!r} in {len(moved)} queues: it will not get {skipped} messages "
-            f"that it has not read, and get {again} again."
+            f"{plan.request.topic!r} in {some(len(moved), 'queue')}: it will not get "
+            f"{some(skipped, 'message')} that it has not read, and get {again} again."
         )
 
 

@@ -253,13 +253,18 @@ def verdict(judged: Judged) -> str:
     if judged.says_too_much:
         hidden = "after a crash messages would be missing in their queues"
         return f"The checkpoint says more than what is true: {hidden}."
+    if not any(judged.stored[:3]):
+        return f"The checkpoint says nothing: {cost}."
+    if not judged.proofs:
+        told = "What the data would have to prove was not read: `rmqctl checkpoint compute` does"
+        return f"The checkpoint is not later than the newest record: {cost}. {told}."
     return f"The checkpoint holds: {cost}."
 
 
-def summary_row(judged: Judged, *, dry_run: bool = True) -> CheckpointSummary:
+def summary_row(judged: Judged, *, dry_run: bool | None = None) -> CheckpointSummary:
+    """The summary; ``dry_run`` of what may change something: None otherwise."""
     row: CheckpointSummary = {
         "type": "summary",
-        "dry_run": dry_run,
         "newest_store_timestamp": judged.newest or None,
         "says_too_much": judged.says_too_much,
         "scan_from": judged.scan_from,
@@ -268,6 +273,8 @@ def summary_row(judged: Judged, *, dry_run: bool = True) -> CheckpointSummary:
         "bytes_to_scan": judged.bytes_to_scan,
         "estimated_seconds": estimated_seconds(judged.bytes_to_scan),
     }
+    if dry_run is not None:
+        row["dry_run"] = dry_run
     if judged.stored is not None and any(judged.stored[3:]):
         row["master_flushed_offset"] = judged.stored.master_flushed_offset
         row["confirm_phy_offset"] = judged.stored.confirm_phy_offset
