@@ -258,6 +258,42 @@ def test_an_unreadable_store(line: tuple[str, ...], name: str, store: Path) -> N
     assert "Permission denied" in done.stderr and "owner" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["commitlog"],
+        ["consumequeue"],
+        ["consumequeue/orders"],
+        ["consumequeue/orders/0"],
+        ["index"],
+        ["config"],
+        ["config/topics.json"],
+        ["config/topics.json.bak", "consumequeue/orders"],
+    ],
+    ids=" ".join,
+)
+def test_lint_names_what_it_may_not_read_and_goes_on(names: list[str], store: Path) -> None:
+    (store / "config").mkdir(exist_ok=True)
+    for name in ("topics.json", "topics.json.bak"):
+        (store / "config" / name).write_text('{"topicConfigTable":{}}')
+    (store / "index" / "notes.txt").touch()
+    modes = {name: (store / name).stat().st_mode for name in names}
+    for name in names:
+        (store / name).chmod(0)
+    line = rmqctl("lint", "--store", store, "--format", "ndjson")
+    try:
+        done = subprocess.run(line, preexec_fn=_without_roots_rights, capture_output=True)
+    finally:
+        for name, mode in modes.items():
+            (store / name).chmod(mode)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    told = [row["path"] for row in rows if row.get("code") == "unreadable-file"]
+    assert (done.returncode, sorted(told)) == (1, sorted(names)), (done, rows)
+    others = {row.get("code") for row in rows} & {"commitlog-missing", "queue-file-missing"}
+    assert not others and rows[-1]["type"] == "summary"
+    assert ("index" in names) == ("foreign-file" not in {row.get("code") for row in rows})
+
+
 def test_lost_and_found_is_not_the_stores(store: Path) -> None:
     """The root of a file system has a directory that only root reads."""
     (store / "lost+found").mkdir(mode=0)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -26,8 +27,9 @@ from rmqctl.engine.index.geometry import known_geometry
 from rmqctl.engine.settings import filesizes
 from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import not_understood, queues_not_understood
-from rmqctl.errors import ConfigurationContradiction
+from rmqctl.errors import CannotRead, ConfigurationContradiction
 from rmqctl.operations.verify import Finding
 from rmqctl.operations.verify.directories import (
     check_index_files,
@@ -109,9 +111,10 @@ def lint(
 
     :param limits: what to compare the number of files with; None: this system's.
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
-    :raises CannotRead: the system refuses to list a directory.
+    :raises CannotRead: the system refuses to list ``root`` itself.
     """
     paths.check_store(root)
+    paths.scan_names(root)
     for found in _Lint(root, config, summary, limits or Limits.of_system()).run():
         summary.severities[found.severity] += 1
         yield found
@@ -126,9 +129,11 @@ class _Lint:
         self._owned: dict[int, str] = {}
         self._note_owner(str(root), root.stat())
         self._locked: list[str] = []
+        #: Directories and files that the system refuses to read, and what it says.
+        self._refused: dict[str, str] = {}
 
     def run(self) -> Iterator[Finding]:
-        yield from self._state()
+        yield from self._part(self._state)
         names = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX)
         for name in names:
             if (self.root / name).is_symlink():
@@ -136,13 +141,25 @@ class _Lint:
             with suppress(FileNotFoundError):
                 self._note_owner(str(self.root / name), os.lstat(self.root / name))
             yield from check_is_directory(self.root, name)
-        yield from self._log()
-        yield from self._queues()
-        yield from self._ext()
-        yield from self._index()
-        yield from check_later_start(self.root)
+        later = partial(check_later_start, self.root)
+        for part in (self._log, self._queues, self._ext, self._index, self._config, later):
+            yield from self._part(part)
+        for path, reason in self._refused.items():
+            yield finding("unreadable-file", path=shown(self.root, Path(path)), found=reason)
         yield from self._rights()
         yield from self._limits()
+
+    def _part(self, part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+        """One part of the store. Where the system refuses a look, nobody can tell what else there
+        is of it: that is noted, and the other parts are looked at."""
+        try:
+            yield from part()
+        except CannotRead as error:
+            self._refused.setdefault(str(error.path), str(error.reason))
+        except PermissionError as error:
+            # Of a file in a directory that nobody may enter.
+            path = Path(str(error.filename)).parent if error.filename else self.root
+            self._refused.setdefault(str(path), error.strerror or "no right to read")
 
     # --- the store -----------------------------------------------------------------------
 
@@ -207,6 +224,8 @@ class _Lint:
         if not all(_is_plain(file, size) for file in files):
             for directory in directories:
                 yield from check_log_files(self.root, directory, size, directories)
+        if any(str(directory) in self._refused for directory in directories):
+            return
         for start, end in _gaps(files, size):
             lost = {"expected": f"{start:020d}", "found": f"no file for {end - start} bytes"}
             yield finding("commitlog-file-missing", physical_offset=start, **lost)
@@ -261,10 +280,28 @@ class _Lint:
         ) or not all(one.name.isdigit() for one in files):
             yield from check_index_files(self.root, directory, size)
 
-    def _listed(self, directory: str) -> list[_File]:
-        """What stands in a directory, by name; notes owners and rights."""
-        found = []
+    def _config(self) -> Iterator[Finding]:
+        """Of the files of config/ owners, and the right to read: a broker that is refused one
+        starts without what it says. What they say is for ``config check``."""
+        directory = self.root / brokerjson.CONFIG
+        yield from check_is_directory(self.root, brokerjson.CONFIG)
         for name in paths.scan_names(directory):
+            path = directory / name
+            with suppress(FileNotFoundError):
+                self._note_owner(str(path), os.lstat(path))
+            if path.is_file() and not os.access(path, os.R_OK):
+                self._refused[str(path)] = "no right to read"
+
+    def _listed(self, directory: str) -> list[_File]:
+        """What stands in a directory, by name; notes owners and rights. One that the system refuses
+        to list is noted, and empty."""
+        found = []
+        try:
+            names = paths.scan_names(directory)
+        except CannotRead as error:
+            self._refused[directory] = str(error.reason)
+            return []
+        for name in names:
             path = f"{directory}/{name}"
             try:
                 status = os.lstat(path)
