@@ -4,7 +4,7 @@ words for the same thing, as other tools and RocketMQ's own have them. Loaded fo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 #: How like each other two words are of which one is misspelled; 1 is the same.
@@ -139,6 +139,14 @@ def meant_options(typed: str, options: Iterable[str]) -> list[str]:
 def meant_commands(typed: str, commands: Iterable[str]) -> list[str]:
     """As :func:`meant_options`, of commands."""
     return _meant(typed, commands, _COMMANDS)
+
+
+def near(typed: str, names: Sequence[str]) -> str | None:
+    """The one of a store's names that is spelled nearly so; None where none is."""
+    folded = {name.lower(): name for name in reversed(names)}
+    if typed.lower() in folded:
+        return folded[typed.lower()]
+    return next(iter(get_close_matches(typed, names, 1, _NEAR)), None)
 
 
 def _meant(typed: str, known: Iterable[str], others: dict[str, str]) -> list[str]:

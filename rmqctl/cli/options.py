@@ -19,7 +19,7 @@ from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.cli import pager
 from rmqctl.cli.output import FORMATS
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import OFFSET, QUEUE_ID, StorePath, Time, Whole
+from rmqctl.cli.types import OFFSET, QUEUE_ID, Name, StorePath, Time, Whole
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -227,7 +227,12 @@ def completed(names: str) -> Callable[[click.Context, click.Parameter, str], lis
 def topic_option(*, required: bool = False) -> Callable[[F], F]:
     text = "Topic." if required else "Only this topic."
     return click.option(
-        "--topic", metavar="TOPIC", required=required, shell_complete=completed("topics"), help=text
+        "--topic",
+        metavar="TOPIC",
+        type=Name(),
+        required=required,
+        shell_complete=completed("topics"),
+        help=text,
     )
 
 

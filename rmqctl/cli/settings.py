@@ -291,6 +291,12 @@ class Settings(NamedTuple):
         if self.verbose and not self.quiet:
             note(text)
 
+    def note_absent_topic(self, store: MessageStore, topic: str | None) -> None:
+        """For who has found nothing: says when the store has no such topic; None is none."""
+        from rmqctl.cli.mistyped import note_absent_topic
+
+        note_absent_topic(self, store, topic)
+
     def note_absent_queue(self, store: MessageStore, topic: str, queue_id: int) -> None:
         """A note when the store has no such queue, mostly because a name is mistyped, and when its
         files have wrong lengths."""
@@ -301,9 +307,10 @@ class Settings(NamedTuple):
         if queue is None and store.queues.in_files and queues_in_rocksdb(store.root, store.config):
             return  # That has been said.
         if queue is None:
-            self.note(
-                f"note: there is no queue {queue_id} of topic {topic!r}: `rmqctl queues` lists all."
-            )
+            from rmqctl.cli.mistyped import absent_queue
+
+            if not self.quiet:
+                self.note(absent_queue(store, topic, queue_id))
         else:
             self._note_irregular_of(store, queue.files.irregular)
 

@@ -37,6 +37,18 @@ OFFSET = Whole(0, LONG_MAX)
 QUEUE_ID = Whole(0, INT_MAX)
 
 
+class Name(click.ParamType[str]):
+    """A name that is not empty: an empty one is a variable that was not set, and would be no name
+    of anything that is looked for."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == "":
+            self.fail("it is empty", param, ctx)
+        return str(value)
+
+
 class StorePath(click.Path):
     """A directory's name, or a store's own: ``@name``, which stays a text. An empty one is a
     variable that was not set, and not ``.``."""

@@ -231,3 +231,18 @@ def test_state_lies_where_a_name_is_no_utf8(cli: Cli, store: Path, tmp_path: Pat
         done = cli(*line)
         assert done.code == 0, done.err
         assert (done.rows[-1]["stores"], done.rows[-1]["kept"]) == (1, kept)
+
+
+def test_quiet_leaves_errors_on_stderr(stores: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
+    """The exit code alone says not which store it is of."""
+    absent = [f"/absent/{number}/store" for number in range(30)]
+    done = cli("fleet", "du", "--stores", listing(stores, tmp_path / "list"), *NDJSON, "-q")
+    assert (done.code, done.out) == (3, "")
+    (line,) = done.err.splitlines()
+    assert line.startswith("error: none: ") and "is not a RocketMQ store" in line
+    (tmp_path / "many").write_text("\n".join(absent))
+    done = cli("fleet", "du", "--stores", tmp_path / "many", *NDJSON, "-q")
+    lines = done.err.splitlines()
+    assert len(lines) == 21 and "10 stores more could not be read" in lines[-1]
+    loud = cli("fleet", "du", "--stores", listing(stores, tmp_path / "list"), *NDJSON)
+    assert loud.err == ""

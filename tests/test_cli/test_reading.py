@@ -402,7 +402,9 @@ def test_a_queue_that_is_not_there_is_named(
     line = (*command, "--queue-id", "0", "--format", "ndjson")
     mistyped = cli(*line, "--topic", "order", store=store)
     assert mistyped.code == 1 and len(mistyped.rows) == 1
-    assert "no queue 0 of topic 'order'" in mistyped.err and "`rmqctl queues`" in mistyped.err
+    assert "no queue 0 of topic 'order'" in mistyped.err and "did you mean 'orders'" in mistyped.err
+    done = cli(*command, "--queue-id", "9", "--topic", "orders", store=store)
+    assert "no queue 9 of topic 'orders'" in done.err and "`rmqctl queues`" in done.err
     assert cli(*line, "--topic", "order", "-q", store=store)[1:] == ("", "")
     assert cli(*line, "--topic", "orders", store=store).err == ""
 

@@ -10,7 +10,7 @@ import click
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import store_options
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import OFFSET, QUEUE_ID
+from rmqctl.cli.types import OFFSET, QUEUE_ID, Name
 from rmqctl.errors import UsageError
 
 #: What the extra ``tui`` asks for.
@@ -35,7 +35,7 @@ class BrowserMissing(UsageError):
     ],
     exits={130: "ended with Ctrl-C"},
 )
-@click.option("--topic", metavar="TOPIC", help="Begin with the queues of this topic.")
+@click.option("--topic", metavar="TOPIC", type=Name(), help="Begin with the queues of this topic.")
 @click.option(
     "--queue-id", metavar="N", type=QUEUE_ID, help="Begin with the messages of this queue."
 )

@@ -14,9 +14,11 @@ from formats.constants import INT_MAX
 from rmqctl.cli.command import command as make
 from rmqctl.cli.command import group
 from rmqctl.cli.options import without_store
+from rmqctl.cli.output import note
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.spark_options import spark_options, spark_session
 from rmqctl.cli.types import Whole
+from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     from rmqctl.cli.output import RowWriter
@@ -186,6 +188,8 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
             if row["error"] is not None:
                 failed.append(row)
         _tell(failed, writer)
+        if settings.quiet:
+            _tell_errors(failed)
         writer.summary(**sums.summary())
         if options["html"] is not None:
             _write_page(options["html"], shown, sums.summary(), verb)
@@ -213,6 +217,14 @@ def _tell(failed: list[Row], writer: RowWriter) -> None:
         writer.remark(f"… and {len(failed) - _MOST_TOLD} more: --format ndjson has all.")
     if failed:
         writer.remark("")
+
+
+def _tell_errors(failed: list[Row]) -> None:
+    """With -q: no rows tell of them, and errors stand on stderr."""
+    for row in failed[:_MOST_TOLD]:
+        note(f"error: {row['store']}: {row['error']}")
+    if len(failed) > _MOST_TOLD:
+        note(f"error: … and {some(len(failed) - _MOST_TOLD, 'store')} more could not be read.")
 
 
 def _write_page(path: Path, rows: list[Row], summary: Row, verb: str) -> None:

@@ -10,6 +10,7 @@ import click
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, completed, topic_option
 from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import Name
 from rmqctl.cli.watching import watch as keep_watching
 from rmqctl.cli.watching import watch_options
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--group",
     metavar="GROUP",
+    type=Name(),
     shell_complete=completed("groups"),
     help="Only this consumer group.",
 )
@@ -65,6 +67,8 @@ def command(
         settings.note_config(store)
         settings.note_queues(store)
         summary = writer.rows(rows(store))
+        if not summary["groups"]:
+            settings.note_absent_topic(store, topic)
         has_log = bool(store.commit_log.files.entries)
     if summary["past_queue"]:
         settings.note(

@@ -22,7 +22,7 @@ from rmqctl.cli.options import (
     topic_option,
 )
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import Whole
+from rmqctl.cli.types import Name, Whole
 from rmqctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def command() -> None:
     exits={1: "nothing matched one of the keys, or a body shown is not what was stored"},
 )
 @topic_option(required=True)
-@click.option("--key", metavar="KEY", help="One of KEYS, or the UNIQ_KEY.")
+@click.option("--key", metavar="KEY", type=Name(), help="One of KEYS, or the UNIQ_KEY.")
 @click.option(
     "--keys-from", "source", metavar="FILE|-", help="Many of them, one a line; - is stdin."
 )
@@ -133,6 +133,8 @@ def query(
     ):
         settings.note_index(store)
         summary = writer.rows(asked(store, topic, key))
+        if not summary["items" if raw else "messages"]:
+            settings.note_absent_topic(store, topic)
     settings.note_missing(summary)
     found = summary["items"] if raw else summary["messages"]
     if not found and not summary["index_files"]:
@@ -153,6 +155,8 @@ def _query_keys(
     ):
         settings.note_index(store)
         summary = writer.rows(asked(store, topic, _keys(lines, writer), form=writer.form))
+        if not summary["messages"]:
+            settings.note_absent_topic(store, topic)
     settings.note_missing(summary)
     if summary["absent_keys"] and not summary["index_files"]:
         settings.note(_NO_INDEX.format(topic=topic))

@@ -7,6 +7,7 @@ import click
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import body_option, common, decompress_options, topic_option
 from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import Name
 
 
 @make(
@@ -24,7 +25,7 @@ from rmqctl.cli.settings import Settings
     },
 )
 @click.argument("places", metavar="[ID|OFFSET]…", nargs=-1)
-@click.option("--unique-key", metavar="KEY", help="Look for a UNIQ_KEY in the index.")
+@click.option("--unique-key", metavar="KEY", type=Name(), help="Look for a UNIQ_KEY in the index.")
 @topic_option()
 @decompress_options
 @body_option

@@ -8,7 +8,7 @@ from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, completed, limit_option, topic_option
 from rmqctl.cli.sections import group
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import Time
+from rmqctl.cli.types import Name, Time
 from rmqctl.rows.words import some, some_are
 
 
@@ -35,6 +35,7 @@ def command() -> None:
 @click.option(
     "--group",
     metavar="GROUP",
+    type=Name(),
     shell_complete=completed("groups"),
     help="Only of this consumer group.",
 )

@@ -14,7 +14,7 @@ from rmqctl.cli.command import command as make
 from rmqctl.cli.options import Option, common, completed, dry_run_option
 from rmqctl.cli.putstats import closed_at_the_end, print_stats, refused, stats_option
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import OFFSET, QUEUE_ID, Length, Time, Whole
+from rmqctl.cli.types import OFFSET, QUEUE_ID, Length, Name, Time, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore, WritableStore
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--topic",
     metavar="TOPIC",
+    type=Name(),
     shell_complete=completed("topics"),
     help="Topic; with --from: of lines that name none.",
 )
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     cls=Option,
     formerly=("--keys",),
     metavar="KEY",
+    type=Name(),
     multiple=True,
     help="Key to find it by; repeatable (property KEYS: all, with blanks between).",
 )

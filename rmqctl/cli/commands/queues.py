@@ -25,5 +25,7 @@ def command(settings: Settings, topic: str | None, queue_id: int | None) -> int:
     with settings.open() as store, settings.writer("queue") as writer:
         settings.note_queues(store)
         summary = writer.rows(queues(store, topic, queue_id))
+        if not summary["queues"]:
+            settings.note_absent_topic(store, topic)
     filtered = topic is not None or queue_id is not None
     return int(filtered and not summary["queues"])

@@ -106,6 +106,8 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
         _check_understood(plans)
     outputs = _outputs(plans, options["output"])
     _note_overruled(stores[0], plans)
+    if options["topic"] is not None:
+        _note_absent_topic(stores[0], options["topic"])
     if options["dry_run"]:
         return _print_plans(stores[0], plans, outputs, purge=options["purge"])
     if not options["yes"]:
@@ -176,6 +178,13 @@ def _note_overruled(settings: Settings, plans: list[RebuildPlan]) -> None:
                 f"broker.conf says of {' and '.join(plan.config.overruled_names)}; they are built "
                 "as they were written."
             )
+
+
+def _note_absent_topic(settings: Settings, topic: str) -> None:
+    """Says when no queue is of the topic. It may be lost, and is then made of what the log has;
+    most names are mistyped."""
+    with settings.open(every_queue=False) as store:
+        settings.note_absent_topic(store, topic)
 
 
 def _print_plans(

@@ -20,7 +20,7 @@ from rmqctl.cli.options import (
 )
 from rmqctl.cli.sections import group
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import Whole
+from rmqctl.cli.types import Name, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +110,7 @@ def ls(settings: Settings, topic: str | None, queue_id: int | None, files: Path 
 @queue_id_option()
 @time_range
 @limit_option
-@click.option("--key", metavar="KEY", help="Only messages with this key or UNIQ_KEY.")
+@click.option("--key", metavar="KEY", type=Name(), help="Only messages with this key or UNIQ_KEY.")
 @decompress_options
 @body_option
 @_files_option
@@ -147,7 +147,9 @@ def walk(
     exits={1: "nothing matched, or a body shown is not what was stored"},
 )
 @topic_option(required=True)
-@click.option("--key", metavar="KEY", required=True, help="One of KEYS, or the UNIQ_KEY.")
+@click.option(
+    "--key", metavar="KEY", type=Name(), required=True, help="One of KEYS, or the UNIQ_KEY."
+)
 @click.option(
     "--limit",
     metavar="N",

@@ -36,6 +36,8 @@ def command(settings: Settings, topic: str | None, no_bytes: bool) -> int:
         with settings.progress("topics", queues, writer, counts=True) as advance:
             rows = topics(store, topic, sums_bytes=not no_bytes, progress=advance)
             summary = writer.rows(rows)
+        if not summary["topics"]:
+            settings.note_absent_topic(store, topic)
     if summary["without_config"]:
         settings.note(
             f"note: {summary['without_config']} topics with queues are not in config/topics.json, "

@@ -13,7 +13,7 @@ from rmqctl.cli.options import common, dry_run_option
 from rmqctl.cli.putstats import print_stats, refused, stats_option
 from rmqctl.cli.sections import group
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import OFFSET
+from rmqctl.cli.types import OFFSET, Name
 
 if TYPE_CHECKING:
     from rmqctl.operations.change.transaction import Action
@@ -45,7 +45,7 @@ def command() -> None:
     ],
     exits={1: "--producer-group was given and nothing matched"},
 )
-@click.option("--producer-group", metavar="GROUP", help="Only of this producer group.")
+@click.option("--producer-group", metavar="GROUP", type=Name(), help="Only of this producer group.")
 @click.option("--all", "everything", is_flag=True, help="Ended and checked ones, too.")
 @common
 def ls(settings: Settings, producer_group: str | None, everything: bool) -> int:
@@ -75,7 +75,10 @@ def _ending(function: Callable[..., int]) -> Callable[..., int | None]:
         stats_option,
         dry_run_option,
         click.option(
-            "--producer-group", metavar="GROUP", help="Refuse half messages of another group."
+            "--producer-group",
+            metavar="GROUP",
+            type=Name(),
+            help="Refuse half messages of another group.",
         ),
         click.argument("offsets", metavar="OFFSET…", type=OFFSET, nargs=-1, required=True),
     )

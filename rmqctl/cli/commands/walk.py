@@ -21,7 +21,7 @@ from rmqctl.cli.options import (
     topic_option,
 )
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import OFFSET
+from rmqctl.cli.types import OFFSET, Name
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
@@ -62,7 +62,7 @@ def command() -> None:
 @queue_id_option()
 @time_range
 @limit_option
-@click.option("--key", metavar="KEY", help="Only messages with this key or UNIQ_KEY.")
+@click.option("--key", metavar="KEY", type=Name(), help="Only messages with this key or UNIQ_KEY.")
 @click.option("--tag", metavar="EXPR", help="Only messages with this tag, or 'A || B'.")
 @click.option("--filter", "sql", metavar="SQL92", help="Only messages whose properties match.")
 @decompress_options
@@ -98,6 +98,7 @@ def commitlog(
         nothing = filters and not summary["messages"]
         if nothing:
             settings.note_keys(sql)
+            settings.note_absent_topic(store, what.topic)
         return int(summary["damages"] > 0 or mismatches or nothing)
 
     with settings.open(every_queue=False) as store:
@@ -165,6 +166,8 @@ def queue(settings: Settings, offset: int | None, end_offset: int | None, **sele
         with settings.writer(main_type, bulk=True) as writer:
             rows = queue_lines(*where, form=writer.form) if writer.form else walk_queues(*where)
             summary = writer.rows(rows)
+        if not summary["units"]:
+            settings.note_absent_topic(store, what.topic)
     filters = what.filters or offset is not None or end_offset is not None
     return int(summary["damages"] > 0 or (filters and not summary["units"]))
 
