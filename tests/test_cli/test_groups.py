@@ -59,7 +59,7 @@ def test_lag_in_messages_and_time(cli: Cli, store: Path) -> None:
 def test_offsets_that_fit_no_queue(cli: Cli, store: Path) -> None:
     configure(store, '{"orders@g":{0:31,1:-1,7:3},"../x@..":{0:1},"gone@g":{0:0}}')
     done = cli("groups", "--queues", *NDJSON, store=store)
-    assert done.code == 0 and "1 offsets lie past the end" in done.err
+    assert done.code == 0 and "1 offset lies past the end" in done.err
     orders = {row["queue_id"]: row for row in done.rows if row.get("topic") == "orders"}
     assert [orders[n]["state"] for n in (0, 1, 7)] == ["past-queue", "before-queue", "no-queue"]
     assert [orders[n]["lag"] for n in (0, 1, 7)] == [0, 29, 0]

@@ -71,7 +71,7 @@ def test_a_terminal_has_a_pager_and_notes_go_through_it(store: Path, where: list
     code, lines = shown(["groups", *where], {"RMQCTL_PAGER": MARKS, "PAGER": "false"})
     assert code == 0 and all(line.startswith("paged:") for line in lines)
     assert lines[0].endswith("\x1b[0m"), "with its colours"
-    assert any("note: 1 offsets lie past" in line for line in lines), "stderr, in order"
+    assert any("note: 1 offset lies past" in line for line in lines), "stderr, in order"
     assert max(len(line) for line in lines if "─" in line) <= len("paged:") + 90
 
 

@@ -72,7 +72,7 @@ def test_topics_that_are_in_one_place_only(cli: Cli, store: Path) -> None:
     configure(store, {"empty": NORMAL, "orders": NORMAL, "TBW102": NORMAL, "cluster": {"perm": 7}})
     before = state(store)
     done = cli("topics", *NDJSON, store=store)
-    assert done.code == 0 and "1 topics with queues are not in config/topics.json" in done.err
+    assert done.code == 0 and "1 topic with queues is not in config/topics.json" in done.err
     *rows, summary = done.rows
     marks = {row["topic"]: (row["without_queues"], row["without_config"]) for row in rows}
     assert marks == {

@@ -640,6 +640,8 @@ def test_rows_are_documented(here: None, tmp_path: Path) -> None:
     code, rows, _ = run("sql", *source, query, "--output", str(messages), *on)
     assert rows == [{"type": "summary", "output": str(messages)}]
     assert_all_were_printed("sql")
+    _, _, error = run("sql", *source, "SELECT 1 FROM message m JOIN queues USING (topic)", *on)
+    assert "there is no view message: there are messages, units, index_items" in str(error)
     code, rows, _ = run("import", "--store", str(tmp_path / "new"), "--from", str(messages), *on)
     assert (code, rows[0]["messages"]) == (0, 3)
     assert_all_were_printed("import")

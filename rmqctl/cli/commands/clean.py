@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class _Hours(click.ParamType[str]):
+    """Hours of the day with ``;`` between, as ``deleteWhen`` has them. A broker takes others too,
+    which never come."""
+
+    name = "hours"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        hours = str(value).rstrip(";").split(";")
+        if not all(re.fullmatch(r"[0-9]{1,2}", hour) and int(hour) < 24 for hour in hours):
+            self.fail(f"{value!r} is no list of hours from 0 to 23 such as '04;16'", param, ctx)
+        return str(value)
+
+
 def instead_options(function: F) -> F:
     """What is to count in place of the ``broker.conf``, as one argument ``instead``: a function of
     the configuration."""
@@ -37,6 +51,7 @@ def instead_options(function: F) -> F:
     @click.option(
         "--delete-when",
         metavar="HOURS",
+        type=_Hours(),
         help="Delete at these hours, such as '04;16', whatever broker.conf says.",
     )
     @click.option(
@@ -113,8 +128,8 @@ def command(
     what, config = clean.Rule(**rule), instead(settings.config)
     if not yes:
         plan = clean.plan_clean(settings.root, config, what)
-        settings.note_irregular(plan.irregular)
         if not dry_run:
+            settings.note_irregular(plan.irregular)  # A dry run opens the store, which says it.
             clean.ask_consent(plan)
     has_files = yes or bool(plan.retention.removals)
     with settings.writer("file" if has_files else "progress") as writer:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common
 from rmqctl.cli.settings import Settings
@@ -27,7 +26,7 @@ KINDS = (
         "rmqctl corrupt --store DIR --kind bit-flip --kind crash --seed 7 --output /tmp/damaged",
         "rmqctl corrupt --store DIR --seed 9 --output /tmp/damaged --quiet",
     ],
-    exits={code: EXIT_CODES[code] for code in (4, 6)},
+    exits={4: "another rmqctl is writing --output", 6: "refused: --output holds something"},
 )
 @click.option(
     "--output",

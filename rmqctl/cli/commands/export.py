@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     ],
     exits={
         1: "done, but parts of the log are damaged and left out, a body is not what was stored, or "
-        "nothing matched"
+        "nothing matched",
+        6: "refused: --output holds something",
     },
 )
 @click.option(

@@ -70,9 +70,10 @@ def command(
         if not summary["groups"]:
             settings.note_absent_topic(store, topic)
         has_log = bool(store.commit_log.files.entries)
-    if summary["past_queue"]:
+    if count := summary["past_queue"]:
+        lie = "1 offset lies" if count == 1 else f"{count} offsets lie"
         settings.note(
-            f"note: {summary['past_queue']} offsets lie past the end of their queue: what is "
+            f"note: {lie} past the end of the queue: what is "
             "stored up to there may never be read."
             # Where the log is gone nothing is set: it is to be brought back.
             + (" `rmqctl group set-offset` sets them." if has_log else "")

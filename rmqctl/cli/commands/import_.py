@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -19,6 +20,7 @@ from rmqctl.cli.spark_options import LOCAL, spark_options, spark_session
         "rmqctl import --store NEW --from /tmp/orders --input ndjson --broker-conf broker.conf",
         "rmqctl import --store NEW --from rows.ndjson --input ndjson --ignore-body-crc",
     ],
+    exits={6: "refused: --store holds something"},
 )
 @click.option(
     "--from", "source", metavar="PATH", required=True, help="Files, such as export writes."
@@ -55,6 +57,7 @@ def command(
     transaction keeps its state, and a DELAY property delays nothing. Offsets, ids and store times
     are the new store's. The store appears when all of it is written.
     """
+    _check_source(source, options)
     with (
         settings.writer(vertical=True) as writer,
         settings.progress("import", 1000, writer, counts=True) as advance,
@@ -72,3 +75,24 @@ def command(
         messages = importer.load(rows, str(settings.root), settings.config)
         writer.summary(store=str(settings.root), messages=messages)
     return 0
+
+
+def _check_source(source: str, options: dict[str, Any]) -> None:
+    """Before Spark is started, which takes long: whether there is anything. What a cluster, or a
+    file system of Hadoop's settings, calls so only they know.
+
+    :raises click.UsageError: nothing on this machine has that name.
+    """
+    from glob import iglob
+
+    from rmqctl.engine.files.paths import local_path
+
+    path = local_path(source)
+    if "://" in path or options["conf"] or not options["master"].startswith("local"):
+        return
+    # Braces are a pattern of Hadoop's, and none of Python's.
+    if not os.path.lexists(path) and "{" not in path and next(iglob(path), None) is None:
+        raise click.UsageError(
+            f"--from {source}: nothing has that name. Give files of messages, such as `rmqctl "
+            "export` writes, or their directory."
+        )

@@ -141,6 +141,7 @@ def deliver(
     from rmqctl.engine.services.schedule import load_delay_offsets
     from rmqctl.operations.change.schedule import Delivery, Skip
 
+    _check_levels(settings, {*levels, *(one[0] for one in skip)})
     # A broken file of config/ is told of before opening for writing changes the checkpoint.
     load_delay_offsets(settings.root)
     now = system_clock()
@@ -157,6 +158,24 @@ def deliver(
     if stats and not dry_run:
         print_stats(store)
     return status
+
+
+def _check_levels(settings: Settings, levels: set[int]) -> None:
+    """:raises click.UsageError: a level is none of the configuration, nor has the store messages of
+    it, which are told as undelivered."""
+    known = len(settings.config.delay_levels())
+    if all(0 < level <= known for level in levels):
+        return
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.operations.change.schedule import scheduled_levels
+
+    with MessageStore(settings.root, settings.config) as store:
+        levels -= {*range(1, known + 1), *scheduled_levels(store)}
+    if levels:
+        raise click.UsageError(
+            f"there is no delay level {min(levels)}: messageDelayLevel has 1 to {known}. Give the "
+            "broker's broker.conf with --broker-conf where it has others."
+        )
 
 
 def _run(settings: Settings, store: MessageStore, delivery: Any) -> int:

@@ -24,7 +24,7 @@ from rmqctl.cli.spark_options import (
         "rmqctl sql --store '/data/*/store' --format ndjson 'SELECT * FROM queues'",
         "rmqctl sql --store DIR --output /tmp/q 'SELECT * FROM units WHERE size > 4096'",
     ],
-    exits={1: "the result has no row"},
+    exits={1: "the result has no row", 6: "refused: --output holds something"},
 )
 @click.argument("query", metavar="SELECT")
 @click.option("--output", metavar="DIR", help="Write Parquet into this new directory instead.")

@@ -38,9 +38,10 @@ def command(settings: Settings, topic: str | None, no_bytes: bool) -> int:
             summary = writer.rows(rows)
         if not summary["topics"]:
             settings.note_absent_topic(store, topic)
-    if summary["without_config"]:
+    if count := summary["without_config"]:
+        topics_are = "1 topic with queues is" if count == 1 else f"{count} topics with queues are"
         settings.note(
-            f"note: {summary['without_config']} topics with queues are not in config/topics.json, "
-            "so no consumer finds them: `rmqctl config check` names them."
+            f"note: {topics_are} not in config/topics.json, so no consumer finds the queues: "
+            "`rmqctl config check` says which."
         )
     return int(topic is not None and not summary["topics"])

@@ -43,7 +43,7 @@ _STRUCTURES = ("commitlog", "queues", "index", "checkpoint", "timer")
         "rmqctl verify --store DIR --master 'local[*]' --output /tmp/findings",
         "rmqctl verify --store '/data/*/store' --master spark://HOST:7077 --format ndjson",
     ],
-    exits={1: "errors or warnings were found"},
+    exits={1: "errors or warnings were found", 6: "refused: --output holds something"},
 )
 @click.option("--output", metavar="DIR", help="With --master: findings as Parquet as well.")
 @click.option(

@@ -38,7 +38,7 @@ from rmqctl.engine.tiered.metadata import (
     TieredMetadata,
     read_metadata,
 )
-from rmqctl.errors import ConfigFileUnreadable, StoreNotFound
+from rmqctl.errors import ConfigFileUnreadable, NotAStore, StoreNotFound
 
 UNIT = Struct(layouts.QUEUE_UNIT.format)
 _BYTES_AT_ONCE = 4096 * UNIT.size
@@ -160,10 +160,12 @@ class TieredStore:
     def __init__(self, root: Path, config: MessageStoreConfig, files: Path | None = None) -> None:
         """:param files: the directory of uploaded files, else the ``broker.conf``'s
             ``tieredStoreFilePath``, else ``root`` or a directory in it.
-        :raises StoreNotFound: there is no directory ``root``.
+        :raises StoreNotFound: there is no directory ``root``. :raises NotAStore: it is a file.
         :raises NoTieredStorage: there is nothing of it.
         :raises TieredFilesNotFound: ``files`` is no such directory, or several could be.
         """
+        if root.exists() and not root.is_dir():
+            raise NotAStore(path=str(root), reason="it is a file")
         if not root.is_dir():
             raise StoreNotFound(path=str(root))
         self.root = root

@@ -112,6 +112,8 @@ def _check_place(wanted: Wanted) -> None:
         return
     if lies_within(places.local(output), wanted.root, wanted.config):
         raise CannotWriteThere(path=output, reason="it lies inside the store")
+    if output.endswith(places.ARCHIVE) and not places.local(output).absolute().parent.is_dir():
+        raise CannotWriteThere(path=output, reason="there is no directory for it")
 
 
 def _copied(

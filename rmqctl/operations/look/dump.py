@@ -147,8 +147,8 @@ def dump_unit(
         if mapped is None:
             raise UsageError(
                 reason=f"no file of {topic!r} queue {queue_id} holds queue offset {queue_offset}: "
-                f"its units are {max(queue.files.min_offset, 0) // UNIT_SIZE} to "
-                f"{queue.max_offset - 1}."
+                f"it goes from offset {max(queue.files.min_offset, 0) // UNIT_SIZE} to "
+                f"{queue.max_offset}, which the next message gets."
             )
         position = queue_offset * UNIT_SIZE - mapped.file_from_offset
         yield from _structure("unit", consumequeue.UNIT, mapped, position)

@@ -6,6 +6,7 @@ The views have all columns; a query reads those that it uses (:mod:`rmqctl.spark
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField
 
+_UNKNOWN_VIEW = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\].*?(`[^\n]*?`) cannot be found", re.DOTALL)
 VIEWS = {"messages": "commitlog", "units": "queue", "index_items": "index"}
 _QUEUES = (
     "topic string, queue_id bigint, min_offset bigint, max_offset bigint, "
@@ -49,14 +51,28 @@ class _Queue(NamedTuple):
 def query(spark: SparkSession, text: str, stores: list[str], options: dict[str, str]) -> DataFrame:
     """The result of a query over the stores' views. The session's own views of their names are put
     back, and there are none of them afterwards; over Spark Connect, where a query is looked at
-    again when it runs, they stay the stores'."""
+    again when it runs, they stay the stores'.
+
+    :raises UsageError: the query is of a view that there is not.
+    """
+    from pyspark.errors import AnalysisException
+
     with _put_back(spark, (*VIEWS, "queues")):
         _queues(spark, stores, options).createOrReplaceTempView("queues")
         for view, structure in VIEWS.items():
             # Bodies that the query does not read are not checked either.
             rows = scan(spark, stores, structure, "*", **options, checkCrc="auto")
             rows.createOrReplaceTempView(view)
-        return spark.sql(text)
+        try:
+            return spark.sql(text)
+        except AnalysisException as error:
+            unknown = _UNKNOWN_VIEW.search(str(error))
+            if unknown is None:
+                raise
+            views = ", ".join([*VIEWS, "queues"])
+            raise UsageError(
+                reason=f"there is no view {unknown[1].replace('`', '')}: there are {views}."
+            ) from error
 
 
 @contextmanager
