@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_who_writes_refuses_once(cli: Cli, elsewhere: Path) -> None:
 
 
 def test_nobody_is_advised_to_set_offsets(cli: Cli, elsewhere: Path) -> None:
-    def advised() -> tuple[str, dict[str, str]]:
+    def advised() -> tuple[str, dict[str, Any]]:
         rows = cli("config", "check", "--format", "ndjson", store=elsewhere).rows
         (found,) = [row for row in rows if row.get("code") == "consumer-offset-past-queue"]
         return cli("groups", store=elsewhere).err, found
