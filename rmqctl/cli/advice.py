@@ -127,7 +127,6 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "symbolic-link": None,
     "unreadable-file": Command(("ls", "-ld", "{file}"), is_of_system=True),
     "torn-tail": REPAIR_PLAN,
-    "last-record-damaged": _SALVAGE,
     "stale-record": REPAIR_PLAN,
     "residue-after-end": None,
     "log-starts-late": None,
@@ -299,8 +298,10 @@ def command_of(found: Finding) -> Command | None:
     from rmqctl.operations.verify import CODES, findings
     from rmqctl.operations.verify.latercodes import ROCKSDB_ANEW
 
-    if found.advice == ROCKSDB_ANEW:
-        return _FILES_OF_ROCKSDB
+    of_advice = {ROCKSDB_ANEW: _FILES_OF_ROCKSDB, findings.WAS_WHOLE: _SALVAGE}
+    of_advice[findings.TORN_BEHIND_ITS_UNIT] = REPAIR_PLAN
+    if found.advice in of_advice:
+        return of_advice[found.advice]
     if found.advice not in (CODES[found.code].advice, findings.NO_FILE_ADVICE):
         return None  # A finding with other advice than its code's is of another state.
     known = COMMANDS[found.code]

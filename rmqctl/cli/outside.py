@@ -34,13 +34,14 @@ def check_outside(option: str, place: str | Path, stores: Iterable[Settings]) ->
 
 
 def _lies_within(path: Path, store: Settings) -> bool:
-    from rmqctl.engine.files.paths import resolved
+    from rmqctl.engine.files.paths import check_store, resolved
     from rmqctl.engine.settings.logdirectories import lies_within
     from rmqctl.errors import RmqctlError
 
-    if resolved(path).is_relative_to(resolved(store.root)):
-        return True
     try:
-        return lies_within(path, store.root, store.config)
+        check_store(store.root)
+        inside = resolved(path).is_relative_to(resolved(store.root))
+        return inside or lies_within(path, store.root, store.config)
     except RmqctlError:
-        return False  # Where its log lies is what the command itself will ask, and tell.
+        # Whether it is a store, and where its log lies, the command itself will ask, and tell.
+        return False

@@ -129,7 +129,7 @@ def test_a_rebuild_gives_the_bytes_of_the_engine(
         {"INNER_NUM": "3", "INNER_BASE": "-1"},
         {"INNER_NUM": "40000", "INNER_BASE": "0"},
         {"INNER_NUM": "9" * 500, "INNER_BASE": "1"},
-        {"INNER_NUM": "\u0663", "INNER_BASE": "1"},
+        {"INNER_NUM": "\u2463", "INNER_BASE": "1"},
     ],
 )
 def test_numbers_that_are_none(tmp_path: Path, properties: dict[str, str]) -> None:

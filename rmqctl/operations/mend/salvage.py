@@ -311,7 +311,7 @@ def _behind_the_end(plan: SalvagePlan, end: int, filling: Filling) -> Iterator[G
         before, timestamp = _last_record(plan.log, run.start, run.end)
         break
     is_there = any(filling.stored(reading.end, RECORD_HEAD) or b"")
-    reason = "last-record-damaged" if is_there else "commitlog-file-missing"
+    reason = "torn-tail" if is_there else "commitlog-file-missing"
     yield Gap(reading.end, end, reason, before, timestamp)
 
 

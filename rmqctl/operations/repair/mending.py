@@ -12,7 +12,7 @@ from rmqctl.errors import RmqctlError
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.planfile import MOVED_ROOMS
 from rmqctl.operations.verify.directories import LEADS_NOWHERE
-from rmqctl.operations.verify.findings import SALVAGED
+from rmqctl.operations.verify.findings import SALVAGED, WAS_WHOLE
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -126,6 +126,10 @@ class Mending:
 
     def _tail_key(self, found: Finding) -> Key | None:
         """The rest of the file behind the end, when nothing else is behind it."""
+        if found.advice == WAS_WHOLE:
+            # With what is made of the log its traces would go, by which salvage puts it right.
+            self.log_problem = self.log_problem or _SALVAGE_FIRST
+            return None
         end, log = self._store.obstacle, self._store.commit_log
         number = log.files.index_of(end.offset)
         if end.obstacle is not None or number < 0 or found.physical_offset != end.offset:

@@ -27,6 +27,19 @@ _LOG_LOST = (
     "where they are, and takes these from a replica with --from."
 )
 
+#: The advice on what stands behind the end of the log where units point there, too: after a crash,
+#: and after a clean stop.
+TORN_BEHIND_ITS_UNIT = (
+    "Its message had its unit: a broker that does not force each to disk (ASYNC_FLUSH) may have "
+    "acknowledged it. A start takes both away; `rmqctl salvage` keeps it where unit and body prove "
+    "what its header was."
+)
+WAS_WHOLE = (
+    "Queue units point to it, and the last stop was clean: it was whole once. Keep the broker "
+    "down: its start, as a put, cuts it off. `rmqctl salvage` keeps it where unit and body prove "
+    "what its header was; else a replica may have it."
+)
+
 LOG_CODES: dict[str, Code] = {
     # commit log
     "bad-magic": Code(
@@ -193,14 +206,6 @@ LOG_CODES: dict[str, Code] = {
         "Nothing that was acknowledged is lost; the next append overwrites it, and `rmqctl repair` "
         "cuts it off.",
     ),
-    "last-record-damaged": Code(
-        ERROR,
-        "commitlog",
-        "queue units point to the last record, or behind it, and it is not whole",
-        "The last stop was clean, so it was whole once. Keep the broker down: its start, as a put, "
-        "cuts it off. `rmqctl salvage` keeps it where unit and body prove what its header was; "
-        "else a replica may have it.",
-    ),
     "stale-record": Code(
         WARNING,
         "commitlog",
@@ -259,6 +264,6 @@ LOG_CODES: dict[str, Code] = {
 #: Damage of the log itself, for which ``salvage`` is there.
 SALVAGED = frozenset(
     {code for code, known in LOG_CODES.items() if known.advice == _LOG_LOST}
-    | {"body-crc-mismatch", "delay-not-a-number", "commitlog-file-missing", "last-record-damaged"}
+    | {"body-crc-mismatch", "delay-not-a-number", "commitlog-file-missing"}
     | {"queue-place-impossible"}
 )

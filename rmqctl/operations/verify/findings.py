@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rmqctl.engine.files.paths import NOT_REGULAR
-from rmqctl.operations.verify.codes import ERROR, INFO, LOG_CODES, SALVAGED, WARNING, Code
+from rmqctl.operations.verify.codes import (
+    ERROR,
+    INFO,
+    LOG_CODES,
+    SALVAGED,
+    TORN_BEHIND_ITS_UNIT,
+    WARNING,
+    WAS_WHOLE,
+    Code,
+)
 from rmqctl.operations.verify.compactioncodes import COMPACTION_CODES
 from rmqctl.operations.verify.configcodes import CONFIG_CODES
 from rmqctl.operations.verify.derivedcodes import DERIVED_CODES
@@ -23,7 +32,9 @@ __all__ = [
     "INFO",
     "LINT_CODES",
     "SALVAGED",
+    "TORN_BEHIND_ITS_UNIT",
     "WARNING",
+    "WAS_WHOLE",
     "Code",
     "Finding",
     "Tally",

@@ -33,17 +33,16 @@ from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.decodable import not_decodable
 from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.dledger import EntryChecker
-from rmqctl.operations.verify.findings import CODES, Finding, finding
+from rmqctl.operations.verify.findings import (
+    CODES,
+    TORN_BEHIND_ITS_UNIT,
+    WAS_WHOLE,
+    Finding,
+    finding,
+)
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.undispatched import Undispatched
 
-_DAMAGED = "last-record-damaged"
-#: Of a torn tail behind which units point.
-_DISPATCHED = (
-    "Its message had its unit: a broker that does not force each to disk (ASYNC_FLUSH) may have "
-    "acknowledged it. A start takes both away; `rmqctl salvage` keeps it where unit and body prove "
-    "what its header was."
-)
 _MAGIC_CODE = np.dtype(f">{layouts.RECORD_MAGIC_CODE.code}")
 _BODY_LENGTH = np.dtype(f">{layouts.RECORD_PREFIX[0].fields[-1].code}")
 _PROPERTIES_LENGTHS = {
@@ -224,14 +223,14 @@ class LogChecker:
             yield finding("residue-after-end", found=f"{end.residue} bytes", **where)
         elif end.residue:
             stale = end.reason == "physical-offset-mismatch"
-            code, advice = "stale-record" if stale else "torn-tail", None
+            code = "stale-record" if stale else "torn-tail"
+            found = finding(code, expected=end.expected, found=end.found, **where)
             if self.snapshot.dispatched_to > end.physical_offset:
                 # What has a unit was whole; a crash may have kept the one and not the other, and
                 # of a file that was cut its length says enough.
                 is_torn = self.snapshot.unclean or bool(self.log.files.irregular)
-                code, advice = ("torn-tail", _DISPATCHED) if is_torn else (_DAMAGED, None)
-            found = finding(code, expected=end.expected, found=end.found, **where)
-            yield found if advice is None else found._replace(advice=advice)
+                found = found._replace(advice=TORN_BEHIND_ITS_UNIT if is_torn else WAS_WHOLE)
+            yield found
 
     def _where(self, physical_offset: int) -> dict[str, object]:
         """A place of the log as findings name it."""
