@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
+from formats.constants import MAX_ADDR
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, unit_dtype
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
@@ -136,10 +140,20 @@ def derived_files(root: Path) -> tuple[dict[str, bytes], list[bytes]]:
     return queues, index
 
 
+def without_addresses(stored: bytes) -> bytes:
+    """A queue's file with one address for each that leads to its extension."""
+    units = np.frombuffer(stored[: len(stored) // UNIT_SIZE * UNIT_SIZE], unit_dtype()).copy()
+    units["tags_code"][units["tags_code"] <= MAX_ADDR] = MAX_ADDR
+    return units.tobytes()
+
+
 def assert_rebuild_is_identical(root: Path, config: MessageStoreConfig, aside: Path) -> None:
     """Queues and index are what the log alone gives: what an unkilled run would have left.
 
-    A file made ahead for the next unit, all zeros, is no difference.
+    A file made ahead for the next unit, all zeros, is no difference, nor are addresses of extension
+    units: one that a kill has left without the unit of its queue, in front of the first of that,
+    stays, as with the engine (``ConsumeQueueExt#truncateByMaxAddress``). Where they lead ``verify``
+    says.
     """
     rebuild_to(plan_rebuild(root, config, "all"), aside)
     expected_queues, expected_index = derived_files(aside)
@@ -148,6 +162,8 @@ def assert_rebuild_is_identical(root: Path, config: MessageStoreConfig, aside: P
         found, expected = queues.get(name), expected_queues.get(name)
         if expected is None and found is not None and not found.strip(b"\0"):
             continue
+        if config.enable_consume_queue_ext and found is not None and expected is not None:
+            found, expected = without_addresses(found), without_addresses(expected)
         assert found == expected, f"{name} differs from its rebuild"
     if len(index) == len(expected_index) + 1 and not index[-1][40:].strip(b"\0"):
         index.pop()
