@@ -44,7 +44,7 @@ def command(settings: Settings, by: str, disk: bool, **selection: Any) -> int:
     from rmqctl.engine.files import paths
 
     if disk:
-        from rmqctl.operations.look.du import disk_usage
+        from rmqctl.operations.look.disk import disk_usage
 
         paths.check_store(settings.root)
         with settings.writer("disk") as writer:

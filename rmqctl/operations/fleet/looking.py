@@ -19,7 +19,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig, load_broker_c
 from rmqctl.errors import NotAStore, RmqctlError, StoreNotFound, UsageError
 from rmqctl.operations.fleet.counting import Count, counted, first_timestamp
 from rmqctl.operations.fleet.stores import FleetStore
-from rmqctl.operations.look.du import disk_usage
+from rmqctl.operations.look.disk import disk_usage
 from rmqctl.operations.verify import Finding, Summary, verify
 from rmqctl.rows.field import fields_of
 from rmqctl.rows.fleets import FleetStoreRow

@@ -7,13 +7,11 @@ counted without a group.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import ip_address
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -21,7 +19,6 @@ import numpy as np
 from formats import layouts
 from formats.constants import BORNHOST_V6_FLAG, IPV4_SIZE, IPV6_SIZE
 from formats.text import decode_utf8
-from rmqctl.engine.files import paths
 from rmqctl.engine.log.times import stretches
 from rmqctl.engine.record.record import Blank, Damage
 from rmqctl.engine.scan.batch import Batch
@@ -29,9 +26,8 @@ from rmqctl.engine.scan.columns import Bytes, Ints
 from rmqctl.engine.scan.properties import tags
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.scan.topics import TopicTable
-from rmqctl.engine.settings.logdirectories import dledger_logs
-from rmqctl.engine.state import brokerjson
-from rmqctl.errors import CannotRead, UsageError
+from rmqctl.errors import UsageError
+from rmqctl.operations.look.disk import disk_usage
 from rmqctl.operations.progress import Progress
 
 if TYPE_CHECKING:
@@ -259,48 +255,3 @@ def _shown(batch: Batch, what: Usage) -> Ints:
     if what.until is not None:
         shown &= batch.store_timestamp <= what.until
     return np.flatnonzero(shown)
-
-
-_STRUCTURES = (
-    paths.COMMIT_LOG,
-    paths.CONSUME_QUEUE,
-    paths.CONSUME_QUEUE_EXT,
-    paths.INDEX,
-    brokerjson.CONFIG,
-)
-
-
-def disk_usage(root: Path) -> list[DiskRow]:
-    """Rows ``disk``: the files of each directory of a store, their length, and the space that they
-    take on disk (holes take none). Everything else in the store is one row. Links are not followed.
-
-    :raises CannotRead: a part of the store cannot be read.
-    """
-    rows: dict[str, DiskRow] = {}
-    logs = dledger_logs(root)
-
-    def refused(error: OSError) -> None:
-        # What a broker has deleted just now takes no space, and lost+found is not the store's.
-        top = Path(error.filename).relative_to(root).parts[:1]
-        if not isinstance(error, FileNotFoundError) and (not top or top[0] in _STRUCTURES):
-            raise CannotRead(path=error.filename, reason=error.strerror) from error
-
-    for directory, _, files in os.walk(root, onerror=refused):
-        relative = Path(directory).relative_to(root)
-        top = relative.parts[0] if relative.parts else ""
-        name = top if top in _STRUCTURES else "other"
-        if relative.as_posix() in logs:
-            name = paths.COMMIT_LOG
-        row = rows.setdefault(
-            name, {"type": "disk", "structure": name, "files": 0, "size": 0, "allocated_bytes": 0}
-        )
-        for file in files:
-            try:
-                status = os.lstat(os.path.join(directory, file))
-            except OSError as error:
-                refused(error)
-                continue
-            row["files"] += 1
-            row["size"] += status.st_size
-            row["allocated_bytes"] += status.st_blocks * 512
-    return [rows[name] for name in (*_STRUCTURES, "other") if name in rows]

@@ -141,7 +141,7 @@ def not_understood(store: MessageStore) -> list[str]:
 
 def allocated_bytes(root: Path) -> int:
     """Disk space of the files below ``root``: holes do not count. Links are not followed. Raises as
-    :func:`~rmqctl.operations.look.du.disk_usage`."""
-    from rmqctl.operations.look.du import disk_usage
+    :func:`~rmqctl.operations.look.disk.disk_usage`."""
+    from rmqctl.operations.look.disk import disk_usage
 
     return sum(row["allocated_bytes"] for row in disk_usage(root))
