@@ -3,6 +3,7 @@
 Other rooms use:
 
 - :mod:`~rmqctl.operations.look.diff`
+- :mod:`~rmqctl.operations.look.disk`
 - :mod:`~rmqctl.operations.look.du`
 - :mod:`~rmqctl.operations.look.dump`
 - :mod:`~rmqctl.operations.look.export`
