@@ -197,10 +197,12 @@ def java_trim(text: str) -> str:
 
 def java_split(text: str, separator: str) -> list[str]:
     """`String#split` at one character that means itself: without the empty strings at the end."""
+    if separator not in text:
+        return [text]
     parts = text.split(separator)
-    while len(parts) > 1 and not parts[-1]:
+    while parts and not parts[-1]:
         parts.pop()
-    return parts if parts[0] or len(parts) > 1 or separator not in text else []
+    return parts
 
 
 def is_blank(text: str) -> bool:

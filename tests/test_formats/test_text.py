@@ -15,6 +15,7 @@ from formats.text import (
     index_key_hash,
     java_long,
     java_long_value,
+    java_split,
     join_properties,
     split_properties,
     string_hash_code,
@@ -264,3 +265,19 @@ def test_a_long_wraps() -> None:
     assert java_long_value(LONG_MAX + 1) == LONG_MIN
     assert java_long_value(LONG_MAX) == LONG_MAX
     assert java_long_value(LONG_MIN * 3) == LONG_MIN
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", [""]),
+        (",", []),
+        (",,", []),
+        ("a", ["a"]),
+        ("a,,", ["a"]),
+        (",a", ["", "a"]),
+        ("a,,b,", ["a", "", "b"]),
+    ],
+)
+def test_java_split_is_split(text: str, parts: list[str]) -> None:
+    assert java_split(text, ",") == parts

@@ -90,16 +90,22 @@ def test_a_write_that_takes_long_is_the_last_of_the_loop(tmp_path: Path, disk: D
     assert who(disk) == ["thread"] * len(NUMBERS) + ["loop", "thread", "thread"]
 
 
+async def learned(store: MessageStore, disk: Disk, told: list[Any]) -> writer.Writer:
+    """One that knows how long the disk takes."""
+    one = writer.Writer(store, lambda work, answer: told.append(answer), lambda: disk.now)
+    one.start()
+    for number in NUMBERS:
+        one.put(put(number))
+        await one.drain()
+    return one
+
+
 def test_files_and_what_comes_behind_them_are_the_threads(tmp_path: Path, disk: Disk) -> None:
     """Order is kept: who sends behind a file that is being written waits for it."""
     told: list[Any] = []
 
     async def run(store: MessageStore) -> None:
-        one = writer.Writer(store, lambda work, answer: told.append(answer), lambda: disk.now)
-        one.start()
-        for number in NUMBERS:
-            one.put(put(number))
-            await one.drain()
+        one = await learned(store, disk, told)
         disk.gate.clear()
         one.put(Persist("topics.json", "{}"))
         one.put(put("with it"))
@@ -182,11 +188,7 @@ def test_a_bug_in_a_write_of_the_loop_is_an_answer(
         raise ValueError("wrong")
 
     async def run(store: MessageStore) -> None:
-        one = writer.Writer(store, lambda work, answer: told.append(answer), lambda: disk.now)
-        one.start()
-        for number in NUMBERS:
-            one.put(put(number))
-            await one.drain()
+        one = await learned(store, disk, told)
         monkeypatch.setattr(writer.Writer, "_write", wrong)
         one.put(put("a"))
         await asyncio.wait_for(one.drain(), 60)

@@ -31,7 +31,6 @@ def disk_usage(root: Path) -> list[DiskRow]:
     """
     rows: dict[str, DiskRow] = {}
     logs = dledger_logs(root)
-
     start = len(os.path.join(root, ""))
 
     def refused(error: OSError) -> None:

@@ -65,8 +65,9 @@ static PLACE: Mutex<String> = Mutex::new(String::new());
 
 /// The bytes of a buffer, while it is held.
 ///
-/// This is, beside the maps of `bytes/mapped.rs`, the one place that takes a word for memory: Python's. The word is good: while `buffer` is
-/// held, its owner neither frees nor moves the bytes (a map refuses to close, a bytearray to grow).
+/// This is, beside the maps of `bytes/mapped.rs`, the one place that takes a word for memory:
+/// Python's. The word is good: while `buffer` is held, its owner neither frees nor moves the bytes
+/// (a map refuses to close, a bytearray to grow).
 /// What it does not promise is that nobody writes: a broker may append to the file under the map.
 /// Every length is therefore read once into a variable, checked, and used from there; a byte that
 /// changes between two looks can make an answer wrong, which the scanner looks at again, and never
