@@ -307,6 +307,34 @@ def test_most_pulled_messages_are_lines(golden: Golden, monkeypatch: pytest.Monk
         assert 2 * lines > rows[-1]["messages"] > 10
 
 
+def test_the_last_answer_is_lines_too(tmp_path: Path) -> None:
+    """Of few messages, of the end of a queue, and where a message in it is not plain: rows."""
+    with MessageStore(tmp_path, writable=True, create=True) as store:
+        for number in range(70):
+            properties = {"TAGS": "last" if number == 69 else "a"}
+            store.put_message(MessageExtBrokerInner("t", b"%d" % number, 0, properties=properties))
+    log = tmp_path / "commitlog" / "00000000000000000000"
+    with log.open("r+b") as file:
+        file.seek(file.read(1 << 16).index(b"last"))
+        file.write(b"\xff")  # No UTF-8.
+    with MessageStore(tmp_path) as store, engine("compiled"):
+        for offset, most, kinds in [
+            (0, 5, [5]),
+            (0, 32, [32]),
+            (0, 40, [32, 8]),
+            (3, 66, [64, 2]),
+            (60, 5, [5]),
+            (64, 32, [1] * 6),
+            (0, 70, [64] + [1] * 6),
+        ]:
+            asked = pull.pull_lines(store, "t", 0, offset, form="ndjson", max_messages=most)
+            made: list[Any] = list(asked)
+            counts = [one.messages if isinstance(one, Lines) else 1 for one in made[:-1]]
+            assert counts == kinds
+            assert made[-1]["messages"] == sum(kinds)
+            assert made[-1]["next_begin_offset"] == offset + sum(kinds)
+
+
 @pytest.mark.parametrize("tag", ["*", "odd"])
 def test_lines_of_many_messages(tag: str, tmp_path: Path) -> None:
     """More than one call makes, which have most of their numbers in common: also where one is not

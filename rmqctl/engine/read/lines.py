@@ -7,6 +7,7 @@ a row of it.
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from formats.text import encode_utf8
@@ -14,7 +15,7 @@ from rmqctl.engine.files.holes import is_whole
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, ConsumeQueue
-from rmqctl.engine.read.getmessage import ReadableStore, TransferLimits
+from rmqctl.engine.read.getmessage import GetMessageResult, ReadableStore, TransferLimits
 
 if TYPE_CHECKING:
     from rmqctl.kernel._kernel import Memory
@@ -226,6 +227,20 @@ class LinesOfPulls:
         if more is not None and end > following:
             self._following = following, self._lines(*more)
         return self._lines(made, following)
+
+    def of_answer(self, answer: GetMessageResult) -> Lines | None:
+        """Lines of the records of one answer; None where one is not plain, or they lie in several
+        files of the log."""
+        records = answer.records
+        mapped = self._store.commit_log.files.find(records[0].physical_offset) if records else None
+        if mapped is None:
+            return None
+        start = mapped.file_from_offset
+        places = array("q", [record.physical_offset - start for record in records])
+        made = self._maker.at(mapped.buffer, places.tobytes(), mapped.size, start)
+        if made[1] < len(records):
+            return None
+        return self._lines(made, answer.next_begin_offset)
 
     def _lines(self, made: _Made, following: int) -> Lines:
         data, count, mismatches = made

@@ -196,7 +196,8 @@ def _pulled(
     if offset is None:
         offset = asked.first_offset()
     while True:
-        if lines is not None and (queue := asked.queue()) is not None:
+        queue = None if lines is None else asked.queue()
+        if lines is not None and queue is not None:
             made = lines(queue, offset, max_messages - found)
             if made is not None:
                 yield made
@@ -204,10 +205,15 @@ def _pulled(
                 offset = made.end_offset
                 continue
         answer = asked.answer(offset, min(max_messages - found, ONE_PULL), message_filter)
-        for record in answer.records:
-            for row in rows_of(record):
-                found += 1
-                yield row
+        made = None if lines is None or queue is None else lines.of_answer(answer)
+        if made is not None:
+            yield made
+            found += made.messages
+        else:
+            for record in answer.records:
+                for row in rows_of(record):
+                    found += 1
+                    yield row
         passed_over += answer.passed_over
         goes_on = (
             answer.status in _GO_ON
