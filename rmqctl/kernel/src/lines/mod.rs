@@ -3,3 +3,4 @@
 pub mod pull;
 pub mod rows;
 pub mod second;
+pub mod steady;

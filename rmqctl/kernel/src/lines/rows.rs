@@ -13,6 +13,7 @@ use crate::layouts::{
     NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix, QUEUE_UNIT_BYTES,
     QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE,
 };
+use crate::lines::steady::{Body, Fields, Run, runs};
 use crate::record::entry::{Record, i32_at, i64_at, prefix_of};
 use crate::record::keyhash::hash_code;
 use crate::record::pairs::Pairs;
@@ -44,6 +45,37 @@ pub enum Column {
     Body,
     BodyEncoding,
     Status,
+}
+
+impl Column {
+    /// Whether a cell is made of nothing but fields that records often have in common.
+    fn is_steady(self) -> bool {
+        match self {
+            Column::TotalSize
+            | Column::Topic
+            | Column::QueueId
+            | Column::Flag
+            | Column::SysFlag
+            | Column::BornTimestamp
+            | Column::BornHost
+            | Column::BornTime
+            | Column::StoreTimestamp
+            | Column::StoreHost
+            | Column::StoreTime
+            | Column::ReconsumeTimes
+            | Column::PreparedTransactionOffset
+            | Column::BodyLength
+            | Column::BodyEncoding
+            | Column::Status => true,
+            Column::PhysicalOffset
+            | Column::QueueOffset
+            | Column::BodyCrc
+            | Column::TagsCode
+            | Column::MsgId
+            | Column::Properties
+            | Column::Body => false,
+        }
+    }
 }
 
 /// By their names in rows.
@@ -149,19 +181,34 @@ struct Last {
 #[derive(Debug, Clone)]
 pub struct Lines {
     cells: Vec<Place>,
+    runs: Vec<Run>,
+    fields: Fields,
     /// Room for the properties of a record.
     pairs: Pairs,
     end: &'static [u8],
-    form: Form,
-    spelling: Spelling,
-    /// Whether a compressed body is left to the caller.
+    bodies: Bodies,
+    spelled: Spelled,
+    /// How many bodies were told to be not what was stored.
+    pub mismatches: usize,
+}
+
+/// What becomes of bodies.
+#[derive(Debug, Clone, Copy)]
+struct Bodies {
+    are_utf8: bool,
+    /// Whether one that is compressed is left to the caller.
     decompresses: bool,
     checks: bool,
+}
+
+/// How cells are spelled.
+#[derive(Debug, Clone)]
+struct Spelled {
+    form: Form,
+    spelling: Spelling,
     topic: Last,
     hosts: [Last; 2],
     scratch: Vec<u8>,
-    /// How many bodies were told to be not what was stored.
-    pub mismatches: usize,
 }
 
 /// The parts of a record that several columns are made of.
@@ -172,11 +219,10 @@ struct Parts<'a> {
     topic: &'a [u8],
     body: &'a [u8],
     properties: &'a [u8],
-    pairs: Pairs,
-    is_text: bool,
-    /// Whether it is printed as it is, too.
+    pairs: &'a Pairs,
+    told: Body,
+    /// Whether the body is a text that is printed as it is.
     is_plain: bool,
-    is_damaged: bool,
 }
 
 impl Lines {
@@ -218,18 +264,22 @@ impl Lines {
             last: None,
             text: Short::default(),
         };
-        let cells = merged.into_iter().map(place).collect();
+        let cells: Vec<Place> = merged.into_iter().map(place).collect();
+        let runs = runs(cells.iter().map(|one| one.column.is_none_or(Column::is_steady)));
         Lines {
             cells,
+            runs,
+            fields: Fields::default(),
             pairs: Pairs::default(),
             end: if is_csv { b"\n" } else { b"}\n" },
-            form,
-            spelling,
-            decompresses,
-            checks,
-            topic: Last::default(),
-            hosts: [Last::default(), Last::default()],
-            scratch: Vec::new(),
+            bodies: Bodies { are_utf8: spelling == Spelling::Utf8, decompresses, checks },
+            spelled: Spelled {
+                form,
+                spelling,
+                topic: Last::default(),
+                hosts: [Last::default(), Last::default()],
+                scratch: Vec::new(),
+            },
             mismatches: 0,
         }
     }
@@ -243,21 +293,60 @@ impl Lines {
         position: usize,
         record: &Record,
     ) -> bool {
-        let Some(parts) = self.parts(data, position, record) else {
+        let start = record.properties_position;
+        let properties = &data[start..start + record.properties_length];
+        if !self.pairs.read(properties) {
+            return false;
+        }
+        let Some(parts) = Parts::of(data, position, record, (properties, &self.pairs), self.bodies)
+        else {
             return false;
         };
+        let is_damaged = parts.told.is_damaged;
         let before = out.len();
-        let mut cells = std::mem::take(&mut self.cells);
-        let is_plain = cells.iter_mut().all(|place| self.push_place(out, place, &parts));
-        self.cells = cells;
-        let is_damaged = parts.is_damaged;
-        self.pairs = parts.pairs;
+        let is_same =
+            self.fields.are_same(&parts.bytes[..parts.prefix().size], parts.topic, parts.told);
+        let (spelled, cells) = (&mut self.spelled, &mut self.cells);
+        let is_plain = self
+            .runs
+            .iter_mut()
+            .all(|run| spelled.push_run(out, run, &mut cells[run.cells.clone()], is_same, &parts));
         if !is_plain {
+            self.fields.forget();
             out.truncate(before);
             return false;
         }
         out.extend_from_slice(self.end);
         self.mismatches += usize::from(is_damaged);
+        true
+    }
+}
+
+impl Spelled {
+    /// Adds cells that stand beside each other; false where what the record has there is not plain.
+    #[inline]
+    fn push_run(
+        &mut self,
+        out: &mut Vec<u8>,
+        run: &mut Run,
+        cells: &mut [Place],
+        is_same: bool,
+        parts: &Parts<'_>,
+    ) -> bool {
+        if is_same && run.is_known {
+            out.extend_from_slice(&run.text);
+            return true;
+        }
+        run.is_known = false;
+        let start = out.len();
+        if !cells.iter_mut().all(|place| self.push_place(out, place, parts)) {
+            return false;
+        }
+        if is_same && run.is_steady {
+            run.text.clear();
+            run.text.extend_from_slice(&out[start..]);
+            run.is_known = true;
+        }
         true
     }
 
@@ -304,35 +393,6 @@ impl Lines {
         is_plain
     }
 
-    /// None where the record is not plain.
-    fn parts<'a>(
-        &mut self,
-        data: &'a [u8],
-        position: usize,
-        record: &'a Record,
-    ) -> Option<Parts<'a>> {
-        let body = &data[record.body_position..record.body_position + record.body_length];
-        if self.decompresses && record.sys_flag & COMPRESSED_FLAG != 0 && !body.is_empty() {
-            return None;
-        }
-        let start = record.properties_position;
-        let properties = &data[start..start + record.properties_length];
-        if !self.pairs.read(properties) {
-            return None;
-        }
-        let is_utf8 = self.spelling == Spelling::Utf8;
-        // It is looked at for this once, and then copied: long bodies are most of a line.
-        let is_plain = is_utf8 && text::is_plain(body);
-        let is_text = is_plain || is_utf8 && std::str::from_utf8(body).is_ok();
-        let is_damaged = self.checks
-            && !body.is_empty()
-            && (crc32fast::hash(body) & 0x7fff_ffff) as i32 != record.body_crc;
-        let pairs = std::mem::take(&mut self.pairs);
-        let bytes = &data[position..position + record.total_size];
-        let topic = &data[record.topic_position..record.topic_position + record.topic_length];
-        Some(Parts { record, bytes, topic, body, properties, pairs, is_text, is_plain, is_damaged })
-    }
-
     /// Adds what is made of no number; false where what the record has there is not plain.
     fn push_cell(&mut self, out: &mut Vec<u8>, column: Column, parts: &Parts<'_>) -> bool {
         let (bytes, prefix) = (parts.bytes, parts.prefix());
@@ -359,7 +419,11 @@ impl Lines {
                 });
             }),
             Column::Status => self.in_quotes(out, |out| {
-                out.extend_from_slice(if parts.is_damaged { BODY_CRC_MISMATCH } else { b"ok" });
+                out.extend_from_slice(if parts.told.is_damaged {
+                    BODY_CRC_MISMATCH
+                } else {
+                    b"ok"
+                });
             }),
             _ => unreachable!("{column:?} is a number"),
         }
@@ -455,7 +519,32 @@ impl Lines {
     }
 }
 
-impl Parts<'_> {
+impl<'a> Parts<'a> {
+    /// None where the body is not plain.
+    #[inline]
+    fn of(
+        data: &'a [u8],
+        position: usize,
+        record: &'a Record,
+        (properties, pairs): (&'a [u8], &'a Pairs),
+        bodies: Bodies,
+    ) -> Option<Self> {
+        let body = &data[record.body_position..record.body_position + record.body_length];
+        if bodies.decompresses && record.sys_flag & COMPRESSED_FLAG != 0 && !body.is_empty() {
+            return None;
+        }
+        // It is looked at for this once, and then copied: long bodies are most of a line.
+        let is_plain = bodies.are_utf8 && text::is_plain(body);
+        let is_text = is_plain || bodies.are_utf8 && std::str::from_utf8(body).is_ok();
+        let is_damaged = bodies.checks
+            && !body.is_empty()
+            && (crc32fast::hash(body) & 0x7fff_ffff) as i32 != record.body_crc;
+        let bytes = &data[position..position + record.total_size];
+        let topic = &data[record.topic_position..record.topic_position + record.topic_length];
+        let told = Body { is_text, is_damaged };
+        Some(Parts { record, bytes, topic, body, properties, pairs, told, is_plain })
+    }
+
     #[inline]
     fn prefix(&self) -> &'static Prefix {
         prefix_of(self.record.sys_flag)
@@ -484,11 +573,11 @@ impl Parts<'_> {
     }
 
     fn tags_code(&self) -> i64 {
-        tags_code(self.pairs.of(self.properties))
+        code_of(self.pairs.tags(self.properties))
     }
 
     fn spelling(&self, wanted: Spelling) -> Spelling {
-        if wanted == Spelling::Utf8 && !self.is_text { Spelling::Base64 } else { wanted }
+        if wanted == Spelling::Utf8 && !self.told.is_text { Spelling::Base64 } else { wanted }
     }
 }
 
@@ -534,8 +623,11 @@ pub fn value_of<'a>(properties: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 pub fn tags_code<'a>(mut pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> i64 {
-    let tags = pairs.find(|(name, _)| *name == PROPERTY_TAGS);
-    tags.map_or(0, |(_, tags)| i64::from(hash_code(tags, 0, tags.len(), 0) as i32))
+    code_of(pairs.find(|(name, _)| *name == PROPERTY_TAGS).map(|(_, tags)| tags))
+}
+
+fn code_of(tags: Option<&[u8]>) -> i64 {
+    tags.map_or(0, |tags| i64::from(hash_code(tags, 0, tags.len(), 0) as i32))
 }
 
 /// Adds the properties as an object.

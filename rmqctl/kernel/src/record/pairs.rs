@@ -1,8 +1,8 @@
 //! Names and values of properties: those that count (`formats.text.decode_properties`).
 
-use crate::layouts::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR};
+use crate::layouts::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PROPERTY_TAGS};
 use crate::record::keyhash::{HIGH_BITS, word_of};
-use crate::record::text::{is_odd, odd_bytes, push_part};
+use crate::record::text::{Short, is_odd, odd_bytes, push_part};
 
 /// A record with more properties is left to the caller.
 pub const MOST_PROPERTIES: usize = 64;
@@ -42,31 +42,122 @@ pub struct Pairs {
     places: Vec<Places>,
     /// Whether all bytes but the separators are printed as they are: then they are ASCII.
     pub is_plain: bool,
+    shape: Shape,
+    /// Whether those that were read last are of the shape: then the places are those of the shape.
+    is_shaped: bool,
+    /// How long those were that were read last and are not of the shape.
+    length: usize,
+}
+
+/// What plain properties of one record after the other often have in common: names, and how long
+/// values are.
+#[derive(Debug, Default, Clone)]
+struct Shape {
+    places: Vec<Places>,
+    /// Properties of the shape, and of each of their bytes whether all have it (all bits), or it is
+    /// one of a value (none).
+    bytes: Vec<u8>,
+    fixed: Vec<u8>,
+    /// What stands before each value in an object of JSON.
+    heads: Vec<Short>,
+    tags: Option<usize>,
+}
+
+/// Bytes of properties that are compared together.
+const BLOCK: usize = 16;
+
+impl Shape {
+    /// That of plain properties, whose names and values stand at these places.
+    fn become_of(&mut self, properties: &[u8], places: &[Places]) {
+        self.places = places.to_vec();
+        self.bytes = properties.to_vec();
+        self.fixed = vec![u8::MAX; properties.len()];
+        self.heads.clear();
+        for &[name, behind, value, end] in places {
+            self.fixed[value..end].fill(0);
+            let before: &[u8] = if self.heads.is_empty() { b"{\"" } else { b"\",\"" };
+            let head = [before, &properties[name..behind], b"\":\""].concat();
+            self.heads.push(Short::new(head));
+        }
+        self.tags = places.iter().position(|one| properties[one[0]..one[1]] == *PROPERTY_TAGS);
+    }
+
+    /// Whether properties are of this shape, and plain.
+    #[inline]
+    fn is_of(&self, properties: &[u8]) -> bool {
+        let length = self.bytes.len();
+        if length != properties.len() || length < BLOCK || self.fixed.len() != length {
+            return false;
+        }
+        // The last block may have bytes of the one before it.
+        let starts = (0..length - BLOCK).step_by(BLOCK).chain([length - BLOCK]);
+        starts.into_iter().all(|start| {
+            let block = start..start + BLOCK;
+            let (bytes, fixed) = (&self.bytes[block.clone()], &self.fixed[block.clone()]);
+            let all = bytes.iter().zip(fixed).zip(&properties[block]);
+            let differs = all.fold(0, |differs, ((&byte, &fixed), &other)| {
+                let odd = if is_odd(other) { u8::MAX } else { 0 };
+                differs | (byte ^ other) & fixed | odd & !fixed
+            });
+            differs == 0
+        })
+    }
 }
 
 impl Pairs {
     /// Takes properties apart; false where they are no UTF-8, or there are too many.
     pub fn read(&mut self, properties: &[u8]) -> bool {
+        self.is_shaped = self.shape.is_of(properties);
+        if self.is_shaped {
+            self.is_plain = true;
+            return true;
+        }
         self.is_plain = self.read_plain(properties).is_some();
+        // The second ones of a length: more may come.
+        if self.is_plain && self.length == properties.len() {
+            self.shape.become_of(properties, &self.places);
+        }
+        self.length = properties.len();
         self.is_plain || self.read_any(properties).is_some()
+    }
+
+    fn places(&self) -> &[Places] {
+        if self.is_shaped { &self.shape.places } else { &self.places }
     }
 
     /// The names and values of the properties that were read last.
     pub fn of<'a>(&self, properties: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let places = self.places.iter();
+        let places = self.places().iter();
         places
             .map(|&[name, behind, value, end]| (&properties[name..behind], &properties[value..end]))
     }
 
     /// [`Pairs::of`] of properties that are a text.
     pub fn of_text<'a>(&self, properties: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let places = self.places.iter();
+        let places = self.places().iter();
         places
             .map(|&[name, behind, value, end]| (&properties[name..behind], &properties[value..end]))
     }
 
+    /// The value of the tags among those that were read last.
+    #[inline]
+    pub fn tags<'a>(&self, properties: &'a [u8]) -> Option<&'a [u8]> {
+        if self.is_shaped {
+            let [_, _, value, end] = self.shape.places[self.shape.tags?];
+            return Some(&properties[value..end]);
+        }
+        self.of(properties).find(|(name, _)| *name == PROPERTY_TAGS).map(|(_, tags)| tags)
+    }
+
     /// Adds those that were read last, and are plain, as an object of JSON.
     pub fn push_plain(&self, out: &mut Vec<u8>, properties: &[u8]) {
+        if self.is_shaped && !self.shape.places.is_empty() {
+            for (head, &[_, _, value, end]) in self.shape.heads.iter().zip(&self.shape.places) {
+                head.push_to(out);
+                push_part(out, properties, value, end);
+            }
+            return out.extend_from_slice(b"\"}");
+        }
         let mut before = b'{';
         for &[name, behind, value, end] in &self.places {
             out.extend_from_slice(&[before, b'"']);
@@ -169,6 +260,54 @@ mod tests {
             if is_read {
                 assert_eq!(pairs.of(&text).collect::<Vec<_>>(), pairs_of(&text).unwrap());
             }
+        }
+    }
+
+    /// Properties that are read with the help of those before them are what they are alone.
+    #[test]
+    fn properties_of_one_shape_are_read_as_any() {
+        let mut number = 0x2545_f491_4f6c_dd1d_u64;
+        let mut below = |most: usize| {
+            number ^= number << 13;
+            number ^= number >> 7;
+            number ^= number << 17;
+            (number >> 32) as usize % most
+        };
+        let letters = b"abcdefgh\x01\x02\"\xc3\xa9\x7f";
+        for base in
+            ["TAGS\x01aaaa\x02KEYS\x01bb\x02TAGS\x01cc", "TAGS\x01\x02ab\x02KEYS\x01ccccccccc\x02"]
+        {
+            let (mut pairs, mut shaped) = (Pairs::default(), 0);
+            let mut text = base.as_bytes().to_vec();
+            for round in 0..100_000 {
+                match below(8) {
+                    0 => text = base.as_bytes().to_vec(),
+                    1 => text[below(base.len())] = letters[below(letters.len())],
+                    _ => {
+                        let at = below(base.len());
+                        if text[at].is_ascii_lowercase() {
+                            text[at] = letters[below(8)];
+                        }
+                    }
+                }
+                let length = if round % 50 == 0 { below(text.len()) } else { text.len() };
+                let text = &text[..length];
+                let mut alone = Pairs::default();
+                let is_read = alone.read(text);
+                assert_eq!((pairs.read(text), pairs.is_plain), (is_read, alone.is_plain));
+                if is_read {
+                    assert_eq!(pairs.of(text).collect::<Vec<_>>(), pairs_of(text).unwrap());
+                    assert_eq!(pairs.tags(text), alone.tags(text));
+                }
+                if alone.is_plain {
+                    let (mut out, mut other) = (Vec::new(), Vec::new());
+                    pairs.push_plain(&mut out, text);
+                    alone.push_plain(&mut other, text);
+                    assert_eq!(out, other);
+                }
+                shaped += usize::from(pairs.is_shaped);
+            }
+            assert!(shaped > 10_000, "{shaped}");
         }
     }
 

@@ -52,6 +52,56 @@ fn a_record_becomes_a_line() {
     assert_eq!(lines.mismatches, 1);
 }
 
+/// What a line has in common with those before it is not made anew: it must be what it would be.
+#[test]
+fn a_line_is_the_same_whatever_was_before() {
+    let bodies: [&[u8]; 4] = [b"a body of text", b"another one !!", b"\xff no text", b""];
+    let topics: [&[u8]; 4] = [b"t", b"u", b"longer", b"\xff"];
+    let properties: [&[u8]; 12] = [
+        b"KEYS\x01order1\x02TAGS\x01tag1\x02",
+        b"KEYS\x01order2\x02TAGS\x01tag1\x02",
+        b"KEYS\x01order2\x02TAGS\x01tag2\x02",
+        b"KEYS\x01order22\x02TAGS\x01tag\x02",
+        b"KEYS\x01order\"\x02TAGS\x01tag1\x02",
+        b"KEYS\x01orde\x012\x02TAGS\x01tag1\x02",
+        b"KEYS\x01or\x02T\x012\x02TAGS\x01tag1\x02",
+        b"TAGS\x01order3\x02KEYS\x01tag1\x02",
+        b"KEYS\x01order4\x02KEYS\x01tag4\x02",
+        b"KEYS\x01order\xff\x02TAGS\x01tag1\x02",
+        b"",
+        b"A\x01b",
+    ];
+    for form in FORMS {
+        let (mut lots, mut lines) = (Lots(9), all_columns(form, Spelling::Utf8));
+        let (mut chosen, mut changed, mut made) = ([0; 4], Vec::new(), 0);
+        for _ in 0..5000 {
+            for (choice, most) in chosen.iter_mut().zip([4, 4, 12, 2]) {
+                if lots.below(6) == 0 {
+                    *choice = lots.below(most);
+                }
+            }
+            let [body, topic, pairs, flags] = chosen;
+            let texts = [bodies[body], topics[topic], properties[pairs]];
+            let mut data = record(0, flags, 0, texts);
+            match lots.below(8) {
+                0 => changed.clear(),
+                // All but the size, the magic code and the body's length.
+                1 => changed.push((8 + lots.below(70), lots.bytes(1)[0])),
+                _ => {}
+            }
+            for &(at, byte) in &changed {
+                if !(28..40).contains(&at) {
+                    data[at] = byte;
+                }
+            }
+            let alone = lines_of(&data, &mut all_columns(form, Spelling::Utf8));
+            assert_eq!(lines_of(&data, &mut lines), alone);
+            made += alone.1;
+        }
+        assert!(made > 1000, "{made}");
+    }
+}
+
 #[test]
 fn no_bytes_make_it_panic() {
     let mut lots = Lots(7);
