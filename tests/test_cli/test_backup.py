@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.errors import CannotRead, CannotWrite
 from rmqctl.operations.backup import archive, tree
@@ -245,7 +246,7 @@ def test_a_full_disk_leaves_nothing(
 ) -> None:
     before = state(store)
     for owner, name, output in (
-        (tree, "_write", "full"),
+        (tree, "write_at", "full"),
         (archive._Counted, "write", "full.tar.zst"),
     ):
         with monkeypatch.context() as patch:
@@ -256,7 +257,7 @@ def test_a_full_disk_leaves_nothing(
         assert cli("backup", "--output", tmp_path / output, "-q", store=store).code == 0
     new = tmp_path / "new"
     with monkeypatch.context() as patch:
-        patch.setattr(tree, "_write", failing(tree._write, after, errno.ENOSPC))
+        patch.setattr(tree, "write_at", failing(write_at, after, errno.ENOSPC))
         done = cli("restore", tmp_path / "full.tar.zst", "--output", new)
     assert done.code == CannotWrite.exit_code and "No space left" in done.err
     assert not new.exists() and left_over(tmp_path) == [] and state(store) == before

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.engine.files.extents import write_at
 from rmqctl.errors import CannotWrite
 from rmqctl.operations.mend import salvagefiles
 from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
@@ -180,7 +181,7 @@ def test_what_is_hostile_reaches_no_terminal(cli: Cli, store: Path, tmp_path: Pa
 
 def stores_until(most: int, seen: list[int]) -> Any:
     """What stores bytes, and is interrupted when that was done so often; counts in ``seen``."""
-    real = salvagefiles._store
+    real = write_at
 
     def store(descriptor: int, data: bytes, position: int) -> None:
         seen.append(position)
@@ -195,13 +196,13 @@ def test_a_run_that_was_cut_off_goes_on(damaged: Path, tmp_path: Path) -> None:
     """Whatever file it was at; and begins anew where the store has changed since."""
     seen: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(salvagefiles, "_store", stores_until(1 << 30, seen))
+        patch.setattr(salvagefiles, "write_at", stores_until(1 << 30, seen))
         write_salvage(plan_salvage(Salvage(damaged, CONFIG, tmp_path / "whole")))
     for at in range(len(seen)):
         output = tmp_path / f"new-{at}"
         plan = plan_salvage(Salvage(damaged, CONFIG, output))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(salvagefiles, "_store", stores_until(at, []))
+            patch.setattr(salvagefiles, "write_at", stores_until(at, []))
             with pytest.raises(KeyboardInterrupt):
                 write_salvage(plan)
         building = output.with_name(output.name + ".rmqctl-new")
@@ -227,7 +228,7 @@ def test_a_run_that_was_cut_off_goes_on(damaged: Path, tmp_path: Path) -> None:
 def test_a_full_disk_is_an_error_and_the_next_run_goes_on(
     cli: Cli, damaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, count = salvagefiles._store, 0
+    real, count = write_at, 0
 
     def full(*arguments: object) -> None:
         nonlocal count
@@ -238,7 +239,7 @@ def test_a_full_disk_is_an_error_and_the_next_run_goes_on(
 
     before, output = state(damaged), tmp_path / "new"
     with monkeypatch.context() as patch:
-        patch.setattr(salvagefiles, "_store", full)
+        patch.setattr(salvagefiles, "write_at", full)
         done = cli("salvage", "--output", output, store=damaged)
     assert done.code == CannotWrite.exit_code and "No space left" in done.err
     assert not output.exists()

@@ -1,5 +1,5 @@
-"""Where a sparse file has data, and where holes: what the system says of a descriptor, without a
-look at any page."""
+"""Ranges of a file by its descriptor: where a sparse file has data, and where holes, without a look
+at any page; and how all of a range is stored."""
 
 from __future__ import annotations
 
@@ -38,6 +38,17 @@ def holes(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
         position = high
     if position < end:
         yield position, end
+
+
+def write_at(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
+    """Stores all of ``data`` at a position: the system may take less of it at a time.
+
+    :raises OSError: the disk is full, or failed; a part may have been stored.
+    """
+    done = 0
+    with memoryview(data) as view:
+        while done < len(view):
+            done += os.pwrite(descriptor, view[done:], position + done)
 
 
 def end_of_first_data(descriptor: int) -> int:

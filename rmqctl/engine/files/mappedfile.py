@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rmqctl.engine.files.advice import expect_zeros, want_all
 from rmqctl.engine.files.dirty import DirtyRange, Unsynced
-from rmqctl.engine.files.extents import ZEROS, end_of_first_data, extents, length_of_data
+from rmqctl.engine.files.extents import ZEROS, end_of_first_data, extents, length_of_data, write_at
 from rmqctl.engine.files.paths import (
     Forced,
     create_file,
@@ -241,11 +241,8 @@ class MappedFile:
 
         :raises OSError: the disk is full; a part may have been stored.
         """
-        done = 0
-        with memoryview(data) as view:
-            while done < len(view):
-                done += os.pwrite(self.descriptor, view[done:], position + done)
-        self.mark_dirty(position, position + done)
+        write_at(self.descriptor, data, position)
+        self.mark_dirty(position, position + len(data))
 
     def mark_dirty(self, start: int, end: int) -> None:
         """Notes a range that was stored through the buffer, for :meth:`flush`."""

@@ -16,6 +16,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.errors import (
     CannotRead,
@@ -230,8 +231,7 @@ def create_file(
             descriptor = os.open(path.name, flags, 0o644, dir_fd=directory)
         try:
             os.ftruncate(descriptor, size)
-            if os.pwrite(descriptor, head, 0) != len(head):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write_at(descriptor, head, 0)
             if not named:
                 _name(descriptor, path.name, directory, forced)
             elif forced >= Forced.FILE:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.filequeue import FileEntry, sync_files
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile
@@ -297,9 +298,7 @@ class CommitLogWriter(CommitLog):
             at += max(BLANK.unpack(head)[0], RECORD_HEAD)
         descriptor = paths.open_for_writing(self.files.root_of(entry.path), entry.path)
         try:
-            at = 0
-            while at < len(data):
-                at += os.pwrite(descriptor, memoryview(data)[at:], start + at)
+            write_at(descriptor, data, start)
             with mmap.mmap(descriptor, entry.size) as file:
                 for position, head in heads:
                     file[position : position + RECORD_HEAD] = head

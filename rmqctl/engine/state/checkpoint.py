@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 from struct import Struct
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 from formats import layouts
 from formats.constants import CHECKPOINT_FILE_SIZE
+from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.paths import open_for_writing
 
@@ -83,8 +83,7 @@ def write_checkpoint(root: Path, path: Path, checkpoint: Checkpoint) -> None:
         if os.fstat(descriptor).st_size < CHECKPOINT_FILE_SIZE:
             # One that was cut short gets its length, as mapping it does in Java.
             os.ftruncate(descriptor, CHECKPOINT_FILE_SIZE)
-        if os.pwrite(descriptor, stamps, 0) != len(stamps):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_at(descriptor, stamps, 0)
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)

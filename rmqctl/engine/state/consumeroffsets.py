@@ -10,7 +10,6 @@ ago as soon as a broker runs again.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from formats.constants import LMQ_PREFIX
+from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.paths import open_for_writing, writing_error
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.persist import check_persist, persist
@@ -133,9 +133,11 @@ def _note(root: Path, journal: list[dict[str, Any]]) -> None:
         # A killed run may have left a line without its end.
         is_cut = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
         data = ("\n" * is_cut + text).encode()
-        if os.pwrite(descriptor, data, size) != len(data):
+        try:
+            write_at(descriptor, data, size)
+        except OSError:
             os.ftruncate(descriptor, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise
         os.fsync(descriptor)
     except OSError as error:
         raise writing_error(path, error) from error

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rmqctl.engine.files.durable import sync_directories
+from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.paths import Forced, create_file, open_for_writing
@@ -54,7 +55,7 @@ class TreeWriter:
             os.ftruncate(descriptor, entry.size)
             for position, data in pieces:
                 for low, high in runs_of_data(position, data):
-                    _write(descriptor, data[low - position : high - position], low)
+                    write_at(descriptor, data[low - position : high - position], low)
         finally:
             os.close(descriptor)
 
@@ -93,13 +94,6 @@ class DirectoryWriter:
             file.flush()
             os.fsync(file.fileno())
         sync_directories(self._building)
-
-
-def _write(descriptor: int, data: bytes, position: int) -> None:
-    with memoryview(data) as view:
-        done = 0
-        while done < len(view):
-            done += os.pwrite(descriptor, view[done:], position + done)
 
 
 class Directory:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.files import durable, paths
-from rmqctl.engine.files.extents import extents
+from rmqctl.engine.files.extents import extents, write_at
 from rmqctl.engine.state import controller
 from rmqctl.engine.state.laterversions import batch_topics
 from rmqctl.operations.progress import Progress
@@ -114,16 +114,9 @@ def _write(descriptor: int, piece: Piece, start: int, logs: dict[str, CommitLog]
         for low, high in mapped.extents(position, position + piece.length):
             for at in range(low, high, _COPIED):
                 data = mapped.read(at, min(_COPIED, high - at))
-                _store(descriptor, data, piece.start - start + at - position)
+                write_at(descriptor, data, piece.start - start + at - position)
     for patch in piece.patches:
-        _store(descriptor, patch.data, piece.start - start + patch.position)
-
-
-def _store(descriptor: int, data: bytes, position: int) -> None:
-    with memoryview(data) as view:
-        done = 0
-        while done < len(view):
-            done += os.pwrite(descriptor, view[done:], position + done)
+        write_at(descriptor, patch.data, piece.start - start + patch.position)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -135,7 +128,7 @@ def _copy(source: Path, target: Path) -> None:
         for low, high in extents(descriptor, 0, size):
             for at in range(low, high, _COPIED):
                 data = os.pread(descriptor, min(_COPIED, high - at), at)
-                _store(written.fileno(), data, at)
+                write_at(written.fileno(), data, at)
 
 
 def copy_config(root: Path, building: Path) -> None:

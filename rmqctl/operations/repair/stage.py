@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from formats.constants import CHECKPOINT_FILE_SIZE, LMQ_PREFIX
 from rmqctl.engine.files import durable, paths
+from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.unfinished import REPAIR
@@ -226,8 +227,7 @@ def _copy_tail(file: MappedFile, kept: Path, position: int, length: int) -> None
         for low, high in file.extents(position, position + length):
             for at in range(low, high, piece):
                 data = file.read_aside(at, min(piece, high - at))
-                if os.pwrite(descriptor, data, at - position) != len(data):
-                    raise OSError(28, os.strerror(28))
+                write_at(descriptor, data, at - position)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

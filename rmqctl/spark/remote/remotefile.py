@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import BLANK, LONGEST_PREFIX, LONGEST_TAIL, tail_position
@@ -105,7 +106,7 @@ class RemoteFile(MappedFile):
         for number in numbers:
             piece = data[number * PIECE - start : (number + 1) * PIECE - start]
             if _holds_data(piece):
-                _store(self.descriptor, piece, number * PIECE)
+                write_at(self.descriptor, piece, number * PIECE)
                 self._data.add(number)
             self._loaded.add(number)
 
@@ -153,9 +154,3 @@ def _scratch(size: int) -> int:
     with tempfile.TemporaryFile(dir=directory) as file:
         os.ftruncate(file.fileno(), size)
         return os.dup(file.fileno())
-
-
-def _store(descriptor: int, data: memoryview, position: int) -> None:
-    while data:
-        written = os.pwrite(descriptor, data, position)
-        data, position = data[written:], position + written
