@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,3 +147,15 @@ def test_the_log_of_a_dledger_group_stays_its_own(golden: Golden, tmp_path: Path
     assert old.keys() - new.keys() == {"checkpoint", "lock"} and new.items() <= old.items()
     with pytest.raises(NothingToDamage):
         corrupt(root, config, tmp_path / "other", ["bit-flip"], 1)
+
+
+def test_a_copy_that_the_disk_takes_in_pieces_is_whole(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is nearly full stores less than it was given, and says so by a number alone."""
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda d, data, at: pwrite(d, bytes(data)[:9999], at))
+    root = golden("basic")
+    corrupt(root, CONFIG, tmp_path / "damaged", ["lost-checkpoint"], 3)
+    old, new = tree_content(root), tree_content(tmp_path / "damaged")
+    assert {path for path in old if old[path] != new.get(path)} == {"checkpoint", "lock"}

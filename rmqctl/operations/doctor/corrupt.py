@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.newdirectory import new_directory
 from rmqctl.engine.log.commitlog import CommitLog
@@ -117,7 +118,7 @@ def _copy(source: Path, target: Path, copied: Callable[[int], None]) -> int:
             for low, high in mapped.extents(0, mapped.size):
                 for at in range(low, high, _CHUNK):
                     data = mapped.read_aside(at, min(_CHUNK, high - at))
-                    os.pwrite(file.fileno(), data, at)
+                    write_at(file.fileno(), data, at)
                     size += len(data)
                     copied(len(data))
     finally:
