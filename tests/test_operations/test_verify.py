@@ -18,7 +18,10 @@ from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import HOSTS_V6_MASK, PREFIXES, Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.verify import ERROR, INFO, Finding, indexcursor, verify
+from tests.conftest import Golden
+from tests.golden_data import copy_tree
 from tests.test_operations.small_store import (
     CONFIG,
     GEOMETRY,
@@ -420,3 +423,21 @@ def test_what_may_not_be_read_is_not_called_missing(
     monkeypatch.setattr(os, "open", opens)
     found = findings_of(store)[0]
     assert {one.code for one in found} == {"unreadable-file"} and len(found) == len(refused)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["cut", "cut-and-lost"])
+def test_what_a_cut_file_lacks_is_named_by_that_file(
+    golden: Golden, tmp_path: Path, lost: bool
+) -> None:
+    """And not by a file that there never was, of the place where it ends."""
+    root = copy_tree(golden("basic"), tmp_path / "cut")
+    os.truncate(root / "commitlog" / f"{65536:020d}", 40000)
+    if lost:
+        (root / "commitlog" / f"{131072:020d}").unlink()
+    found = [one for one in verify(root, MessageStoreConfig()) if isinstance(one, Finding)]
+    (gap,) = [one for one in found if one.code == "commitlog-file-missing"]
+    assert (gap.path, gap.position) == (f"commitlog/{65536:020d}", 40000)
+    assert gap.physical_offset == 65536 + 40000
+    assert gap.expected == f"65536 bytes of {65536:020d}"
+    rest = f", and no file {131072:020d} (91072" if lost else " (25536"
+    assert gap.found == f"40000 bytes{rest} bytes to the next record)"

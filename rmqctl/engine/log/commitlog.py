@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from formats import layouts
-from rmqctl.engine.files.filequeue import MappedFileQueue
+from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
 from rmqctl.engine.files.keptpages import KeptPages
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import (
@@ -63,6 +63,17 @@ class StretchReader(Protocol[S_co]):
     and begin before ``limit``; None where none does."""
 
     def __call__(self, mapped: MappedFile, position: int, limit: int) -> S_co | None: ...
+
+
+def without_file(before: FileEntry, end: int, file_size: int) -> Damage:
+    """What no file holds between ``before`` and ``end``, where the next one begins: the rest of a
+    file that was cut, and files that are missing."""
+    start, boundary = before.file_from_offset + before.size, before.file_from_offset + file_size
+    expected, found = f"{start:020d}", "no file"
+    if start < boundary:
+        expected = f"{file_size} bytes of {before.file_from_offset:020d}"
+        found = f"{before.size} bytes" + f", and no file {boundary:020d}" * (boundary < end)
+    return Damage(start, end - start, "commitlog-file-missing", expected, found)
 
 
 class CommitLog:
@@ -232,11 +243,8 @@ class CommitLog:
             return Step(End(self.files.end_offset), number, 0)
         if position < 0:
             # A file is missing before this one: step() was sent here to say so.
-            before = entries[number - 1]
-            start = before.file_from_offset + before.size
-            length = entries[number].file_from_offset - start
-            gap = Damage(start, length, "commitlog-file-missing", f"{start:020d}", "no file")
-            return Step(gap, number, 0)
+            following = entries[number].file_from_offset
+            return Step(without_file(entries[number - 1], following, self.file_size), number, 0)
         for _ in range(_LOOKS):
             mapped = self.files.file(number)
             read = read_entry_of if mapped.framed else read_plain_entry_of

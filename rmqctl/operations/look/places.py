@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqctl.engine.log.commitlog import without_file
 from rmqctl.engine.record.record import Damage, End, Record, find_next, read_entry_of
 from rmqctl.errors import NoRecordAt
 from rmqctl.operations.look.recordstarts import next_entry_offset, no_record, require_place
@@ -102,9 +103,7 @@ def _some_before(store: MessageStore, end: int, count: int) -> list[Entry]:
     number = log.files.index_of(end - 1)
     if number < 0:
         before = [one for one in log.files.entries if one.file_from_offset < end]
-        begin = before[-1].file_from_offset + before[-1].size if before else end
-        reason = "commitlog-file-missing"
-        return [Damage(begin, end - begin, reason, f"{begin:020d}", "no file")] if before else []
+        return [without_file(before[-1], end, log.file_size)] if before else []
     mapped = log.files.file(number)
     limit = end - mapped.file_from_offset
     start = max(limit - _WINDOW, 0)

@@ -141,7 +141,7 @@ LOG_CODES: dict[str, Code] = {
     "commitlog-file-missing": Code(
         ERROR,
         "commitlog",
-        "a file is missing between two others",
+        "between two files one is missing, or the end of the first",
         "Bring the file back from a replica or a backup, or let `rmqctl salvage --from` do it; "
         "every message in it is lost else.",
     ),

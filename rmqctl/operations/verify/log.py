@@ -236,10 +236,14 @@ class LogChecker:
         """A place of the log as findings name it."""
         files = self.log.files
         number = files.index_of(physical_offset)
-        if number < 0:
-            path = f"{paths.COMMIT_LOG}/{physical_offset:020d}"
-            return {"path": path, "physical_offset": physical_offset}
-        entry = files.entries[number]
+        if number >= 0:
+            entry = files.entries[number]
+        else:
+            before = [one for one in files.entries if one.file_from_offset <= physical_offset]
+            if not before or physical_offset >= before[-1].file_from_offset + self.log.file_size:
+                path = f"{paths.COMMIT_LOG}/{physical_offset:020d}"
+                return {"path": path, "physical_offset": physical_offset}
+            entry = before[-1]  # It was cut.
         return {
             "path": shown(self.snapshot.path, entry.path),
             "physical_offset": physical_offset,

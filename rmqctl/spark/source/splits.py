@@ -17,7 +17,7 @@ from formats.constants import INT_MAX
 from rmqctl.arrow.arrays import problem_batch
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import is_offset_name
-from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.commitlog import CommitLog, without_file
 from rmqctl.engine.log.times import may_hold
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
@@ -143,9 +143,10 @@ def log_splits(
     for number, entry in enumerate(entries):
         low, high = entry.file_from_offset, entry.file_from_offset + entry.size
         if number:
-            before = entries[number - 1].file_from_offset + entries[number - 1].size
-            if before != low and (start is None or before >= start) and (end is None or low <= end):
-                yield missing_split(store, before, low)
+            gap = without_file(entries[number - 1], low, log.file_size)
+            is_wanted = start is None or gap.physical_offset >= start
+            if gap.length and is_wanted and (end is None or low <= end):
+                yield missing_split(store, gap)
         if (start is not None and high <= start) or (end is not None and low >= end):
             continue
         first = low if start is None else max(low, start)
@@ -163,11 +164,11 @@ def log_splits(
             )
 
 
-def missing_split(store: str, start: int, end: int) -> Split:
+def missing_split(store: str, gap: Damage) -> Split:
     """A stretch of the log that has no file, as :meth:`CommitLog.step` tells it."""
-    gap = Damage(start, end - start, "commitlog-file-missing", f"{start:020d}", "no file")
     problem = f"{gap.reason}: expected {gap.expected}, found {gap.found}"
-    return Split(store, start=start, end=end, problem=problem)
+    end = gap.physical_offset + gap.length
+    return Split(store, start=gap.physical_offset, end=end, problem=problem)
 
 
 def expired_split(store: str, start: int, end: int) -> Split:
