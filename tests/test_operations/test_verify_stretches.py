@@ -100,4 +100,5 @@ def test_the_options(cli: Cli, golden: Golden, tmp_path: Path) -> None:
     # The log has lost its end since.
     gone = cli(*where, "--resume-from", str(1 << 40), "--format", "ndjson")
     assert gone.code == 5 and not gone.rows and "begin with --resume-from 0" in gone.err
+    assert f"the log has 0 to {whole.rows[-1]['max_offset']}." in gone.err
     assert cli(*where, "--resume-from", "0").code == 0

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Blank, Record
 from rmqctl.errors import NoRecordAt
 from rmqctl.operations.verify.findings import Finding
@@ -53,6 +54,11 @@ class VerifyPlan(NamedTuple):
         with closing(snapshot.open_log()) as log:
             if self.resume_from <= log.min_offset:
                 return None
+            if log.files.index_of(self.resume_from) < 0:
+                # Not where the files end: what stands behind the last record is no part of the log.
+                with MessageStore(snapshot.path, snapshot.config) as store:
+                    reason = f"the log has {store.min_offset} to {store.max_offset}"
+                raise GoesOnNowhere(physical_offset=self.resume_from, reason=reason)
             try:
                 if not isinstance(log.entry_at(self.resume_from), Blank | Record):
                     log.record_at(self.resume_from)
