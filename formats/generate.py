@@ -12,6 +12,7 @@ from pathlib import Path
 
 from formats import (
     batchconsumequeue,
+    batchmessage,
     checkpoint,
     commitlog,
     consumequeue,
@@ -36,6 +37,8 @@ _LAYOUTS = {
     "QUEUE_UNIT": consumequeue.UNIT,
     "QUEUE_EXT_UNIT": consumequeue_ext.EXT_UNIT_PREFIX,
     "BATCH_QUEUE_UNIT": batchconsumequeue.UNIT,
+    "BATCH_MESSAGE_HEAD": batchmessage.HEAD,
+    "BATCH_MESSAGE_PROPERTIES_HEAD": batchmessage.PROPERTIES_HEAD,
     "INDEX_HEADER": indexfile.HEADER,
     "INDEX_SLOT": indexfile.SLOT,
     "INDEX_ITEM": indexfile.ITEM,
@@ -45,6 +48,7 @@ _LAYOUTS = {
     "DLEDGER_INDEX_UNIT": dledger.INDEX_UNIT,
     "TIMER_SLOT": timer.SLOT,
     "TIMER_UNIT": timer.UNIT,
+    "TIMER_BLANK": timer.BLANK,
     "TIMER_CHECKPOINT": timer.CHECKPOINT,
     "TIERED_INDEX_HEADER": tiered.INDEX_HEADER,
     "TIERED_INDEX_SLOT": tiered.INDEX_SLOT,

@@ -244,6 +244,24 @@ BATCH_QUEUE_UNIT: Final = Layout(
         Field("reserved", 42, 4, "i"),
     ),
 )
+BATCH_MESSAGE_HEAD: Final = Layout(
+    "BATCH_MESSAGE_HEAD",
+    ">iiiii",
+    20,
+    (
+        Field("total_size", 0, 4, "i"),
+        Field("magic_code", 4, 4, "i"),
+        Field("body_crc", 8, 4, "i"),
+        Field("flag", 12, 4, "i"),
+        Field("body_length", 16, 4, "i"),
+    ),
+)
+BATCH_MESSAGE_PROPERTIES_HEAD: Final = Layout(
+    "BATCH_MESSAGE_PROPERTIES_HEAD",
+    ">h",
+    2,
+    (Field("properties_length", 0, 2, "h"),),
+)
 INDEX_HEADER: Final = Layout(
     "INDEX_HEADER",
     ">qqqqii",
@@ -349,6 +367,16 @@ TIMER_UNIT: Final = Layout(
         Field("total_size", 36, 4, "i"),
         Field("topic_hash", 40, 4, "i"),
         Field("reserved", 44, 8, "q"),
+    ),
+)
+TIMER_BLANK: Final = Layout(
+    "TIMER_BLANK",
+    ">iqi",
+    16,
+    (
+        Field("size", 0, 4, "i"),
+        Field("prev_position", 4, 8, "q"),
+        Field("magic", 12, 4, "i"),
     ),
 )
 TIMER_CHECKPOINT: Final = Layout(

@@ -52,7 +52,7 @@ UNIT = Struct(
         "magic",
         Int32sb,
         "1, more 2 when the message is to be put into the wheel again at that time, more 4 when it"
-        " recalls another; -875286124 in a blank",
+        " recalls another",
         "magic",
     ),
     field(
@@ -78,6 +78,14 @@ UNIT = Struct(
     field("reserved", Int64sb, "0", "reserved value"),
 )
 """One unit of 52 bytes."""
+
+BLANK = Struct(
+    field("size", Int32sb, "bytes from here to the end of the file", "size"),
+    field("prev_position", Int64sb, "0", "prevPos"),
+    field("magic", Int32sb, "-875286124", "magic"),
+)
+"""What stands at the end of a file, where a unit and such a blank do not fit any more: a unit's
+first three fields."""
 
 CHECKPOINT = Struct(
     field(

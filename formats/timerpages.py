@@ -6,7 +6,7 @@ from typing import Any
 from construct import Struct
 
 from formats import timer
-from formats.constants import BLANK_MAGIC_CODE, TIMER_SLOTS
+from formats.constants import TIMER_SLOTS
 from formats.text import string_hash_code
 
 _DELIVERY = 1_746_000_000_000
@@ -59,10 +59,12 @@ def timer_page(
         " just it. Slots are never cleared. Written by `TimerWheel#putSlot`.\n\n"
         + table(timer.SLOT)
         + "\n## Unit of `timerlog/`\n\nFiles of mappedFileSizeTimerLog bytes, named by their first"
-        " positions. A file ends with a blank where a unit and 16 bytes more would not fit: the"
-        f" bytes that are left (int32), 0 (int64), {BLANK_MAGIC_CODE - (1 << 32)} (int32). The log"
-        " ends at the first unit of another size. Written by `TimerMessageStore#doEnqueue`.\n\n"
+        " positions. The log ends at the first unit of another size. Written by"
+        " `TimerMessageStore#doEnqueue`.\n\n"
         + table(timer.UNIT)
+        + f"\n## Blank of `timerlog/`\n\nA file ends with one where a unit and"
+        f" {timer.BLANK.sizeof()} bytes more would not fit. Written by `TimerLog#append`.\n\n"
+        + table(timer.BLANK)
         + "\n## Check point `config/timercheck`\n\n4096 bytes. Written by `TimerCheckpoint#flush`,"
         " each second, after log and wheel: these may be ahead of it.\n\n"
         + table(timer.CHECKPOINT)

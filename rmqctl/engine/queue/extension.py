@@ -21,7 +21,8 @@ from rmqctl.engine.queue.consumequeue import is_ext_addr
 from rmqctl.errors import CannotWrite
 
 _UNIT = Struct(layouts.QUEUE_EXT_UNIT.format)
-_SIZE = Struct(">h")
+#: The first field of a unit: its size, or what ends a file.
+SIZE = Struct(f">{layouts.QUEUE_EXT_UNIT.fields[0].code}")
 #: ``END_BLANK_DATA_LENGTH``: a file keeps room for its end, a size of -1.
 _END_BLANK_DATA_LENGTH = 4
 _FILE_ENDS = b"\xff\xff"
@@ -64,8 +65,8 @@ class ConsumeQueueExt:
         for number, entry in enumerate(self.files.entries):
             mapped = self.files.file(number)
             position = 0
-            while position + _SIZE.size <= mapped.size:
-                (size,) = _SIZE.unpack(mapped.read(position, _SIZE.size))
+            while position + SIZE.size <= mapped.size:
+                (size,) = SIZE.unpack(mapped.read(position, SIZE.size))
                 if position + max(size, 0) > mapped.size:
                     return Astray(entry.path, position, size)
                 if size <= 0:

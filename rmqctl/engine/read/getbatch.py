@@ -7,13 +7,13 @@ messages than asked for where the first record does.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import COMPRESSED_FLAG, PROPERTY_TAGS
 from formats.text import decode_properties, tags_code
 from rmqctl.engine.read.getmessage import GetMessageResult, TransferLimits
 from rmqctl.engine.record.bodies import decompress
+from rmqctl.engine.record.inbatch import BadBatch, in_batch
 from rmqctl.engine.record.status import GetMessageStatus
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 NEED_UNWRAP, INNER_BATCH = 0x40, 0x80
 #: ``maxFilterMessageSize``: units so far behind the first one are not looked at, in bytes.
 _SCANNED_BYTES = 16000
-#: Total size, magic code, CRC of the body, flag, length of the body; then the properties' length.
-_HEAD, _PROPERTIES_LENGTH = Struct(">iiiii"), Struct(">h")
 
 
 class InnerMessage(NamedTuple):
@@ -135,27 +133,10 @@ def inner_messages(record: Record, stored: bytes, limit: int) -> list[InnerMessa
         data = decompress(stored, record.sys_flag, limit).data
     if not data:
         return None
-    found: list[InnerMessage] = []
-    position, end = 0, len(data)
-    while position < end:
-        if end - position < _HEAD.size:
-            return None
-        _, _, body_crc, flag, length = _HEAD.unpack_from(data, position)
-        start = position + _HEAD.size
-        if not 0 <= length <= end - start - _PROPERTIES_LENGTH.size:
-            return None
-        (properties_length,) = _PROPERTIES_LENGTH.unpack_from(data, start + length)
-        properties = start + length + _PROPERTIES_LENGTH.size
-        if not 0 <= properties_length <= end - properties:
-            return None
-        position = properties + properties_length
-        found.append(
-            InnerMessage(
-                len(found),
-                flag,
-                body_crc,
-                data[start : start + length],
-                decode_properties(data[properties:position]),
-            )
-        )
-    return found
+    try:
+        return [
+            InnerMessage(number, flag, body_crc, body, decode_properties(properties))
+            for number, (body_crc, flag, body, properties) in enumerate(in_batch(data))
+        ]
+    except BadBatch:
+        return None

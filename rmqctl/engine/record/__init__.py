@@ -7,6 +7,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.record.fields`
 - :mod:`~rmqctl.engine.record.filler`
 - :mod:`~rmqctl.engine.record.form`
+- :mod:`~rmqctl.engine.record.inbatch`
 - :mod:`~rmqctl.engine.record.message`
 - :mod:`~rmqctl.engine.record.pieces`
 - :mod:`~rmqctl.engine.record.record`

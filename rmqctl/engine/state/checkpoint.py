@@ -14,7 +14,7 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.paths import open_for_writing
 
 _FIELDS = Struct(layouts.CHECKPOINT.format)
-_TIMESTAMPS = Struct(">qqq")
+_TIMESTAMPS = Struct(">" + "".join(field.code for field in layouts.CHECKPOINT.fields[:3]))
 #: A recovery begins so much (ms) before what the checkpoint says.
 RECOVERY_MARGIN = 3000
 

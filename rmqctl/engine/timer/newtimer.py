@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from formats import constants, layouts
 from rmqctl.engine.files import paths
 from rmqctl.engine.timer.timercheck import TimerCheckpoint, encode
-from rmqctl.engine.timer.timerlog import UNIT, UNIT_SIZE
+from rmqctl.engine.timer.timerlog import BLANK, BLANK_MAGIC, UNIT, UNIT_SIZE
 from rmqctl.engine.timer.wheel import SLOT_SIZE, WHEEL_SIZE
 
 if TYPE_CHECKING:
     from io import BufferedWriter
 
 _SLOT = Struct(layouts.TIMER_SLOT.format)
-_BLANK = Struct(">iqI")
 
 
 class Place(NamedTuple):
@@ -100,7 +99,7 @@ class NewTimer:
             return self._end
         if self._file is not None:
             if used:
-                self._file.write(_BLANK.pack(left, 0, constants.BLANK_MAGIC_CODE))
+                self._file.write(BLANK.pack(left, 0, BLANK_MAGIC))
                 self._end += left
             self._close()
         name = self._directory / paths.TIMER_LOG / f"{self._end:020d}"

@@ -28,10 +28,10 @@ UNIT = Struct(layouts.TIMER_UNIT.format)
 UNIT_SIZE = UNIT.size
 #: Of the bytes of :meth:`TimerLog.pieces`.
 DTYPE = dtype_of(layouts.TIMER_UNIT)
-_BLANK_MAGIC = constants.BLANK_MAGIC_CODE - (1 << 32)
+BLANK = Struct(layouts.TIMER_BLANK.format)
+BLANK_MAGIC = constants.BLANK_MAGIC_CODE - (1 << 32)
 #: ``isMagicOK``: these bits may be set.
 _MAGIC_BITS = 0xF
-_BLANK = Struct(">iqi")
 _UNITS_AT_ONCE = 20_000
 _NONE = -1
 
@@ -149,7 +149,7 @@ class TimerLog:
         if at % UNIT_SIZE or at + UNIT_SIZE > mapped.size:
             return None
         fields = UNIT.unpack(mapped.read(at, UNIT_SIZE))
-        is_unit = fields[0] == UNIT_SIZE and fields[2] != _BLANK_MAGIC
+        is_unit = fields[0] == UNIT_SIZE and fields[2] != BLANK_MAGIC
         return _unit(position, fields) if is_unit else None
 
     def units_at(self, positions: Iterable[int]) -> Iterator[TimerUnit]:
@@ -189,7 +189,7 @@ def _pieces_of(
     for at in range(0, whole, _UNITS_AT_ONCE * UNIT_SIZE):
         data = mapped.read(at, min(_UNITS_AT_ONCE * UNIT_SIZE, whole - at))
         units = np.frombuffer(data, DTYPE)
-        is_blank = units["magic"] == _BLANK_MAGIC
+        is_blank = units["magic"] == BLANK_MAGIC
         bad = (units["size"] != UNIT_SIZE) | is_blank
         if is_checked:
             bad |= ~has_right_magic(units)
@@ -206,8 +206,8 @@ def _pieces_of(
 
 def _is_blank(mapped: MappedFile, at: int) -> bool:
     """Whether a blank stands at a place of a file."""
-    data = mapped.read(at, min(_BLANK.size, mapped.size - at))
-    return len(data) == _BLANK.size and _BLANK.unpack(data)[2] == _BLANK_MAGIC
+    data = mapped.read(at, min(BLANK.size, mapped.size - at))
+    return len(data) == BLANK.size and BLANK.unpack(data)[2] == BLANK_MAGIC
 
 
 def has_right_magic(units: NDArray[np.void]) -> NDArray[np.bool_]:

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.files.filequeue import is_offset_name
@@ -17,6 +16,7 @@ from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.index.mending import keep
 from rmqctl.engine.index.recovery import items_before
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
+from rmqctl.engine.queue.extension import SIZE as EXT_SIZE
 from rmqctl.engine.queue.extension import ext_offset
 from rmqctl.operations.backup.content import Content
 from rmqctl.operations.backup.listing import Opener, SourceFile
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
 
 _AT_ONCE = 4096 * UNIT_SIZE
-_EXT_SIZE = Struct(">h")
 
 
 def log_before(end: int, file: SourceFile) -> Opener:
@@ -91,8 +90,8 @@ class QueueCuts:
             return Content(mapped)
         if position < 0:
             return None
-        data = mapped.read(position, _EXT_SIZE.size)
-        size = _EXT_SIZE.unpack(data)[0] if len(data) == _EXT_SIZE.size else 0
+        data = mapped.read(position, EXT_SIZE.size)
+        size = EXT_SIZE.unpack(data)[0] if len(data) == EXT_SIZE.size else 0
         return Content(mapped, position + max(size, 0))
 
 

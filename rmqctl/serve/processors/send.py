@@ -5,9 +5,7 @@ Checks, defaults and statuses are those of 4.9.3, and so are the bytes that are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from formats import constants
@@ -15,6 +13,7 @@ from formats.constants import RETRY_GROUP_TOPIC_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from formats.remotingcodes import RequestCode, ResponseCode
 from formats.text import decode_properties, encode_properties, encode_utf8
 from rmqctl.engine.dispatch.rules import NO_UNIT
+from rmqctl.engine.record.inbatch import BadBatch, in_batch
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult, longest_record
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
@@ -40,9 +39,6 @@ _V2 = {
     "reconsumeTimes": "j", "unitMode": "k", "maxReconsumeTimes": "l", "batch": "m",
 }  # fmt: skip
 _LONG_NAMES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
-#: Of a message in a batch: total size, magic, CRC, flag, length of the body (``encodeMessage``).
-_BATCH_HEAD = Struct(">iiiii")
-_BATCH_PROPERTIES = Struct(">h")
 _CODES = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
     PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -251,7 +247,10 @@ def _batch(served: Served, request: Request, header: SendHeader, topic: ServedTo
     if len(common.body) > most:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch has {len(common.body)} bytes")
     form = cast("WritableStore", served.store).writer.form
-    messages = _messages_of(common, longest_record(most, form))
+    try:
+        messages = _messages_of(common, longest_record(most, form))
+    except BadBatch as error:
+        raise BadRequest(str(error)) from None
 
     def answer(results: list[PutMessageResult], now: int) -> Outcome:
         return _answer(served, request.command, results[0], common.queue_id)
@@ -262,17 +261,19 @@ def _batch(served: Served, request: Request, header: SendHeader, topic: ServedTo
 
 def _messages_of(common: MessageExtBrokerInner, most: int) -> list[Message]:
     """The messages of a batch (``MessageDecoder#decodeMessages``), each with the batch's properties
-    behind its own. Size, magic and CRC that stand there are nobody's business.
+    behind its own. The CRC that stands there is nobody's business.
 
-    :raises BadRequest: their records have more than ``most`` bytes, which the store would refuse:
-        of messages without a body it would first have to make five times as many as fit.
+    :raises BadBatch: one is cut off.
+    :raises BadRequest: there is none, or their records have more than ``most`` bytes, which the
+        store would refuse: of messages without a body it would first have to make five times as
+        many as fit.
     """
     shared = encode_properties(common.properties)
     behind = constants.PROPERTY_SEPARATOR.encode() + shared
     messages: list[Message] = []
     least = constants.MIN_RECORD_SIZE + len(encode_utf8(common.topic))
     total = 0
-    for flag, body, own in _pieces_of(common.body):
+    for _, flag, body, own in in_batch(common.body):
         joins = own and shared and not own.endswith(behind[:1])
         data = own + behind if joins else own + shared
         total += least + len(body) + len(data)
@@ -300,33 +301,6 @@ def _messages_of(common: MessageExtBrokerInner, most: int) -> list[Message]:
     if not messages:
         raise BadRequest("the batch holds no message")
     return messages
-
-
-def _pieces_of(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Flag, body and properties of each message of a batch.
-
-    :raises BadRequest: one is cut off.
-    """
-    at = 0
-    while at < len(body):
-        if len(body) - at < _BATCH_HEAD.size:
-            raise BadRequest("a message of the batch is cut off")
-        *_, flag, length = _BATCH_HEAD.unpack_from(body, at)
-        start = at + _BATCH_HEAD.size
-        at = _end_of_piece(body, start, length)
-        if len(body) - at < _BATCH_PROPERTIES.size:
-            raise BadRequest("a message of the batch is cut off")
-        content = body[start:at]
-        (length,) = _BATCH_PROPERTIES.unpack_from(body, at)
-        start = at + _BATCH_PROPERTIES.size
-        at = _end_of_piece(body, start, length)
-        yield flag, content, body[start:at]
-
-
-def _end_of_piece(body: bytes, start: int, length: int) -> int:
-    if not 0 <= length <= len(body) - start:
-        raise BadRequest(f"a message of the batch claims {length} bytes")
-    return start + length
 
 
 def _answer(
