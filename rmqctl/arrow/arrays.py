@@ -13,10 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from formats import layouts
-from formats.constants import INT_MAX
+from formats.constants import HOST_V6_MASK, INT_MAX
 from formats.derive import dtype_of
 from rmqctl.arrow.properties import MAP, CompiledProperties, PropertyEntries, ragged, texts
-from rmqctl.engine.record.record import HOSTS_V6_MASK, Damage, host_text
+from rmqctl.engine.record.record import Damage, host_text
 from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK, UNCHECKED
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.buffers import Buffers, column_buffers
@@ -96,7 +96,7 @@ class MessageColumns:
     @cached_property
     def _rows_by_hosts(self) -> list[tuple[Ints | slice, NDArray[Any]]]:
         """Rows and their record prefixes, for each kind of host lengths."""
-        hosts, position = self._batch.sys_flag & HOSTS_V6_MASK, self._batch.position
+        hosts, position = self._batch.sys_flag & HOST_V6_MASK, self._batch.position
         kind = int(hosts[0])
         if (hosts == kind).all():
             return [(slice(None), take(self._data, position, _PREFIX[kind]))]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from formats import layouts
-from formats.constants import CQ_STORE_UNIT_SIZE, INDEX_SIZE, PRE_BLANK_UNIT
+from formats.constants import CQ_STORE_UNIT_SIZE, HOST_V6_MASK, INDEX_SIZE, PRE_BLANK_UNIT
 from rmqctl.engine.log.commitlog import CommitLog
-from rmqctl.engine.record.record import HOSTS_V6_MASK, Blank, Record
+from rmqctl.engine.record.record import Blank, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.golden_data import data_extents
 
@@ -118,7 +118,7 @@ def _log(found: Anatomy, config: MessageStoreConfig) -> None:
 
 
 def _record(record: Record, position: int) -> Iterator[Place]:
-    yield from _fields(layouts.RECORD_PREFIX[record.sys_flag & HOSTS_V6_MASK], position)
+    yield from _fields(layouts.RECORD_PREFIX[record.sys_flag & HOST_V6_MASK], position)
     body = record.body_position
     topic = body + record.body_length
     tail = layouts.TAIL[record.magic_code]

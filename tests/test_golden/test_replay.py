@@ -32,7 +32,7 @@ from formats import constants
 from formats.text import decode_utf8, encode_properties, split_properties
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
-from rmqctl.engine.record.record import HOSTS_V6_MASK, Record
+from rmqctl.engine.record.record import Record
 from rmqctl.operations.verify import Summary, verify
 from tests.conftest import Golden
 from tests.golden_data import STORES, broker_conf, expected, index_contents, tree_content
@@ -72,7 +72,7 @@ def as_sent(store: MessageStore, record: Record) -> MessageExtBrokerInner:
         store.body(record),
         queue_id,
         flag=record.flag,
-        sys_flag=record.sys_flag & ~HOSTS_V6_MASK,
+        sys_flag=record.sys_flag & ~constants.HOST_V6_MASK,
         properties=properties,
         properties_bytes=properties_bytes,
         born_timestamp=record.born_timestamp,

@@ -20,7 +20,7 @@ from rmqctl.engine.index.newslots import NewSlots
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
-from rmqctl.engine.record.record import HOSTS_V6_MASK, Blank, Record
+from rmqctl.engine.record.record import Blank, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import RmqctlError
 from rmqctl.operations.change.clean import Rule, plan_clean
@@ -159,13 +159,13 @@ def covered_places(root: Path) -> Places:
 
 
 def _cover_record(record: Record, path: Path, position: int, cover: Callable[..., None]) -> None:
-    layout = layouts.RECORD_PREFIX[record.sys_flag & HOSTS_V6_MASK]
+    layout = layouts.RECORD_PREFIX[record.sys_flag & constants.HOST_V6_MASK]
     at = {field.name: position + field.offset for field in layout.fields}
     kind = record.transaction_type
     for name, size in (("total_size", 4), ("magic_code", 4), ("physical_offset", 8)):
         cover("chain", path, at[name], size)
     cover("chain", path, at["body_length"], 4)
-    cover("chain", path, at["sys_flag"] + 3, 1, HOSTS_V6_MASK)
+    cover("chain", path, at["sys_flag"] + 3, 1, constants.HOST_V6_MASK)
     cover("body CRC", path, at["body_crc"], 4)
     cover("body", path, record.body_position, record.body_length)
     if kind not in _KINDS:

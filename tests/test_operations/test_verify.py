@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from formats import layouts
+from formats.constants import HOST_V6_MASK
 from formats.text import index_key_hash
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
-from rmqctl.engine.record.record import HOSTS_V6_MASK, PREFIXES, Record
+from rmqctl.engine.record.record import PREFIXES, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.verify import ERROR, INFO, Finding, indexcursor, verify
 from tests.conftest import Golden
@@ -153,7 +154,7 @@ def test_a_port_at_which_a_client_gives_up_is_named(store: Path, hosts: int, hos
     """``MessageDecoder#decode`` refuses it, and every message behind it in the same answer."""
     with MessageStore(store, CONFIG) as opened:
         records = [entry for entry in opened.commit_log.walk() if isinstance(entry, Record)]
-        record = next(r for r in records if r.sys_flag & HOSTS_V6_MASK == hosts)
+        record = next(r for r in records if r.sys_flag & HOST_V6_MASK == hosts)
         mapped, position = opened.commit_log.locate(record.physical_offset)
     fields = layouts.RECORD_PREFIX[hosts].fields
     at = position + next(field.offset for field in fields if field.name == f"{host}_port")
@@ -387,7 +388,7 @@ def test_a_store_time_that_no_clock_shows_is_named(store: Path, time: int, is_na
         records = [entry for entry in opened.commit_log.walk() if isinstance(entry, Record)]
         bare = next(r for r in records if not {"KEYS", "UNIQ_KEY"} & r.properties.keys())
         mapped, position = opened.commit_log.locate(bare.physical_offset)
-    fields = layouts.RECORD_PREFIX[bare.sys_flag & HOSTS_V6_MASK].fields
+    fields = layouts.RECORD_PREFIX[bare.sys_flag & HOST_V6_MASK].fields
     at = position + next(field.offset for field in fields if field.name == "store_timestamp")
     with mapped.path.open("r+b") as file:
         file.seek(at)

@@ -20,13 +20,12 @@ from isal.isal_zlib import crc32
 from formats import layouts
 from formats.constants import (
     BLANK_MAGIC_CODE,
-    BORNHOST_V6_FLAG,
     END_FILE_MIN_BLANK_LENGTH,
+    HOST_V6_MASK,
     IPV4_SIZE,
     MESSAGE_MAGIC_CODE,
     MIN_RECORD_SIZE,
     PROPERTY_TAGS,
-    STOREHOSTADDRESS_V6_FLAG,
     TRANSACTION_TYPE_MASK,
 )
 from formats.layouts import RecordPrefix
@@ -63,7 +62,6 @@ def _tail(tail: layouts.Tail) -> Tail:
     )
 
 
-HOSTS_V6_MASK = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 PREFIXES = {flags: Struct(layout.format) for flags, layout in layouts.RECORD_PREFIX.items()}
 #: By magic code: what is in here is a record.
 TAILS = {magic_code: _tail(tail) for magic_code, tail in layouts.TAIL.items()}
@@ -241,7 +239,7 @@ def _read_record(
     if room < MIN_RECORD_SIZE:
         return damage(0, "total-size-out-of-range", f"at most {room}", total_size)
     (sys_flag,) = _SYS_FLAG.unpack_from(buffer, position + _SYS_FLAG_AT)
-    prefix = PREFIXES[sys_flag & HOSTS_V6_MASK]
+    prefix = PREFIXES[sys_flag & HOST_V6_MASK]
     if prefix.size > room:
         return damage(0, "total-size-out-of-range", f"at most {room}", total_size)
     values = prefix.unpack_from(buffer, position)
@@ -280,7 +278,7 @@ def prefix_at(buffer: Buffer, position: int, limit: int) -> RecordPrefix | None:
     if position + PREFIXES[0].size > limit:
         return None
     (sys_flag,) = _SYS_FLAG.unpack_from(buffer, position + _SYS_FLAG_AT)
-    prefix = PREFIXES[sys_flag & HOSTS_V6_MASK]
+    prefix = PREFIXES[sys_flag & HOST_V6_MASK]
     if position + prefix.size > limit:
         return None
     return RecordPrefix._make(prefix.unpack_from(buffer, position))
@@ -292,7 +290,7 @@ def tail_position(buffer: Buffer, position: int, limit: int) -> int | None:
     values = prefix_at(buffer, position, limit)
     if values is None:
         return None
-    return position + PREFIXES[values.sys_flag & HOSTS_V6_MASK].size + max(values.body_length, 0)
+    return position + PREFIXES[values.sys_flag & HOST_V6_MASK].size + max(values.body_length, 0)
 
 
 def read_entry_of(mapped: MappedFile, position: int) -> Entry:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from formats import constants, layouts
 from formats.derive import dtype_of
 from formats.layouts import Length
-from rmqctl.engine.record.record import HOSTS_V6_MASK
 from rmqctl.engine.scan.columns import Bytes, Ints, take
 from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 
@@ -154,7 +153,7 @@ def read_fields(data: Bytes, position: Ints, file_from_offset: int) -> dict[str,
     body_position = position + _SHORTEST_PREFIX
     columns["body_position"] = body_position
     sound = columns["physical_offset"] == position + file_from_offset
-    if (columns["sys_flag"] & HOSTS_V6_MASK).any():
+    if (columns["sys_flag"] & constants.HOST_V6_MASK).any():
         _widen(data, columns, sound)
     np.maximum(columns["body_length"], 0, out=columns["body_length"])
     _locate_strings(data, columns, sound, _versions(fixed["magic_code"]))
@@ -166,7 +165,7 @@ def read_fields(data: Bytes, position: Ints, file_from_offset: int) -> dict[str,
 
 def _widen(data: Bytes, columns: dict[str, Ints], sound: NDArray[np.bool_]) -> None:
     """Reads again what stands elsewhere in records with IPv6 hosts."""
-    position, hosts = columns["position"], columns["sys_flag"] & HOSTS_V6_MASK
+    position, hosts = columns["position"], columns["sys_flag"] & constants.HOST_V6_MASK
     for flags, dtype in _PREFIX.items():
         rows = np.flatnonzero(hosts == flags)
         fits = dtype.itemsize <= columns["total_size"][rows]

@@ -22,6 +22,7 @@ from formats import layouts
 from formats.constants import (
     BLANK_MAGIC_CODE,
     END_FILE_MIN_BLANK_LENGTH,
+    HOST_V6_MASK,
     RMQ_SYS_TRANS_HALF_TOPIC,
 )
 from rmqctl.engine.derive.writer import units_lost_in
@@ -33,7 +34,7 @@ from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.form import CRC32_RESERVED_LENGTH, CRC_HEAD
 from rmqctl.engine.record.message import property_crc
-from rmqctl.engine.record.record import BLANK, HOSTS_V6_MASK, Damage
+from rmqctl.engine.record.record import BLANK, Damage
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.services.multiqueues import as_written
@@ -207,7 +208,7 @@ def _put_place(data: bytearray, place: int, halves: dict[int, int]) -> None:
     has_crc = last.startswith(CRC_HEAD) and property_crc(bytes(data[:end])) == last
     _LONG.pack_into(data, _PLACE, place)
     (sys_flag,) = _INT.unpack_from(data, layouts.RECORD_SYS_FLAG.offset)
-    at = _HALF[sys_flag & HOSTS_V6_MASK]
+    at = _HALF[sys_flag & HOST_V6_MASK]
     (half,) = _LONG.unpack_from(data, at)
     if half in halves:
         _LONG.pack_into(data, at, halves[half])

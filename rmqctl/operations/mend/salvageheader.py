@@ -13,12 +13,11 @@ from struct import Struct
 from typing import NamedTuple
 
 from formats import layouts
-from formats.constants import MIN_RECORD_SIZE, RMQ_SYS_SCHEDULE_TOPIC
+from formats.constants import HOST_V6_MASK, MIN_RECORD_SIZE, RMQ_SYS_SCHEDULE_TOPIC
 from formats.text import decode_utf8
 from rmqctl.engine.dispatch.rules import Dispatcher, has_bad_delay
 from rmqctl.engine.queue.consumequeue import is_ext_addr
 from rmqctl.engine.record.record import (
-    HOSTS_V6_MASK,
     PREFIXES,
     TAILS,
     Record,
@@ -145,7 +144,7 @@ def _forms(first: _Attempt) -> Iterator[_Attempt]:
             if len(first.data) >= PREFIXES[hosts].size + TAILS[magic].size:
                 attempt = first.copy()
                 attempt.put_field("magic_code", magic)
-                attempt.put_field("sys_flag", sys_flag & ~HOSTS_V6_MASK | hosts)
+                attempt.put_field("sys_flag", sys_flag & ~HOST_V6_MASK | hosts)
                 yield attempt
 
 
@@ -154,7 +153,7 @@ def _with_lengths(form: _Attempt, unit: LostUnit) -> Iterator[_Attempt]:
     of the places at which it may."""
     yield form
     tail = TAILS[form.field("magic_code")]
-    hosts = form.field("sys_flag") & HOSTS_V6_MASK
+    hosts = form.field("sys_flag") & HOST_V6_MASK
     topic = unit.topic.encode("utf-8", "surrogateescape")
     if len(topic) > tail.longest_topic:
         return

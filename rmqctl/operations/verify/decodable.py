@@ -12,10 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from formats import layouts
-from formats.constants import COMPRESSED_FLAG
+from formats.constants import COMPRESSED_FLAG, HOST_V6_MASK
 from rmqctl.engine.record.bodies import undecodable
 from rmqctl.engine.record.message import MAX_PORT
-from rmqctl.engine.record.record import HOSTS_V6_MASK
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import take
 
@@ -46,7 +45,7 @@ def not_decodable(batch: Batch) -> Iterator[tuple[int, str, str]]:
 def _ports(batch: Batch) -> Iterator[tuple[int, str, str]]:
     data = np.frombuffer(batch.mapped.buffer, np.uint8)
     looked_at = np.arange(len(batch)) if batch.odd_port_rows is None else batch.odd_port_rows
-    hosts = batch.sys_flag[looked_at] & HOSTS_V6_MASK
+    hosts = batch.sys_flag[looked_at] & HOST_V6_MASK
     for flags, name, offset, dtype in _PORTS:
         rows = looked_at[hosts == flags]
         ports = take(data, batch.position[rows] + offset, dtype)
