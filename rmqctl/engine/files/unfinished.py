@@ -1,5 +1,5 @@
-"""A repair that was cut off leaves its journal: until it is ended, or taken back, the store is
-between old and new, and nobody writes to it."""
+"""What our work on a store leaves in it, by name. A repair that was cut off leaves its journal:
+until it is ended, or taken back, the store is between old and new, and nobody writes to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from rmqctl.errors import RmqctlError
 REPAIR = "rmqctl-repair"
 #: What a file or directory is called while it is built, behind its name.
 BESIDE = ".rmqctl-new"
-#: What it does; from when it is there the store may have been changed.
+#: What a repair, and a rebuild, has replaced: what such a directory's name begins with.
+KEPT_BY_REPAIR, KEPT_BY_REBUILD = "rmqctl-backup-", "rmqctl-old-"
+#: What a repair does; from when it is there the store may have been changed.
 JOURNAL = "journal.json"
 
 

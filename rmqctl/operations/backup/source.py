@@ -23,7 +23,12 @@ from pathlib import Path
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import is_locked
-from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
+from rmqctl.engine.files.unfinished import (
+    KEPT_BY_REBUILD,
+    KEPT_BY_REPAIR,
+    REPAIR,
+    is_amid_repair,
+)
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import check_understood
@@ -38,8 +43,6 @@ _CONFIG = "config/"
 _BACKUP, _TEMPORARY = ".bak", ".tmp"
 #: What may say less than log and queues, and never more.
 _FIRST = ("config/consumerOffset.json", "config/delayOffset.json", paths.TIMER_CHECKPOINT)
-#: Directories that keep what a repair, or a rebuild, has replaced.
-_KEPT = ("rmqctl-backup-", "rmqctl-old-")
 #: Times that a file of ``config/`` is looked for, and seconds between: a broker deletes it before
 #: it renames the new one (``MixAll#string2File``).
 _LOOKS, _BETWEEN_SECONDS = 5, 0.02
@@ -208,7 +211,8 @@ def _check_log(store: MessageStore) -> None:
 def _repairs(root: Path) -> tuple[list[str], list[str]]:
     """What tells whether a repair, or a rebuild, has put other parts into a store meanwhile: the
     directories that keep what was replaced, and how far a repair has come that is not ended."""
-    kept = [name for name in paths.scan_names(root) if name.startswith(_KEPT)]
+    heads = (KEPT_BY_REPAIR, KEPT_BY_REBUILD)
+    kept = [name for name in paths.scan_names(root) if name.startswith(heads)]
     if not is_amid_repair(root):
         return kept, []
     moved = (f"{where}/{name}" for where, names, _ in os.walk(root / REPAIR) for name in names)

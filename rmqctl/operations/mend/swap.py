@@ -20,11 +20,11 @@ from pathlib import Path
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.durable import sync_directory
 from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.unfinished import KEPT_BY_REBUILD
 from rmqctl.errors import CannotWrite, SymbolicLinkRefused
 
 #: Where a rebuild of a store in place builds.
 STAGING = "rmqctl-new"
-_KEPT = "rmqctl-old-"
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 #: A system that cannot exchange: no such call, or a file system without it.
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
@@ -42,12 +42,12 @@ class SwapCutOff(CannotWrite):
 
 def kept_name() -> str:
     """The directory in which one run keeps what it replaces."""
-    return _KEPT + datetime.now().strftime("%Y%m%d%H%M%S%f")
+    return KEPT_BY_REBUILD + datetime.now().strftime("%Y%m%d%H%M%S%f")
 
 
 def kept_directories(root: Path) -> list[Path]:
     """What former runs have kept."""
-    places = (root / name for name in paths.scan_names(root) if name.startswith(_KEPT))
+    places = (root / name for name in paths.scan_names(root) if name.startswith(KEPT_BY_REBUILD))
     return [place for place in places if place.is_dir() and not place.is_symlink()]
 
 

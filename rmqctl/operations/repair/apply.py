@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.lock import StoreLock
-from rmqctl.engine.files.unfinished import JOURNAL, REPAIR, is_amid_repair
+from rmqctl.engine.files.unfinished import JOURNAL, KEPT_BY_REPAIR, REPAIR, is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import CannotWrite, NeedsConsent
@@ -27,7 +27,6 @@ from rmqctl.operations.repair import model
 from rmqctl.operations.repair.errors import NoRepair, PlanDoesNotFit, RepairOvertaken
 from rmqctl.operations.repair.fingerprint import fingerprint, log_problem
 from rmqctl.operations.repair.journal import (
-    BACKUP,
     PLAN,
     Journal,
     Mover,
@@ -231,7 +230,7 @@ def _forward(root: Path, journal: Journal) -> Repaired:
 def _last_backup(root: Path) -> Path:
     """:raises NoRepair: nothing was repaired, or all of it was taken back."""
     for name in reversed(paths.scan_names(root)):
-        if name.startswith(BACKUP) and (root / name / JOURNAL).is_file():
+        if name.startswith(KEPT_BY_REPAIR) and (root / name / JOURNAL).is_file():
             refuse_links(root, Path(name))
             return root / name
     raise NoRepair(store=str(root), verb="undone")

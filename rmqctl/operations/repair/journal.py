@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from formats.constants import LONG_MAX
 from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.files.unfinished import JOURNAL, REPAIR
+from rmqctl.engine.files.unfinished import JOURNAL, KEPT_BY_REPAIR, REPAIR
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import CannotRead, CannotWrite, ConfigFileUnreadable
 from rmqctl.operations.mend.swap import refuse_links
@@ -34,8 +34,7 @@ from rmqctl.operations.repair.model import Step
 from rmqctl.operations.repair.planfile import NoName, check_texts, is_below
 
 NEW, OLD, PLAN = "new", "old", "plan.json"
-BACKUP = "rmqctl-backup-"
-_IS_BACKUP = re.compile(re.escape(BACKUP) + r"[0-9]{20}")
+_IS_BACKUP = re.compile(re.escape(KEPT_BY_REPAIR) + r"[0-9]{20}")
 _IS_TAIL = re.compile(r"\.from-[0-9]+$")
 _MOST_NUMBER = 10**20 - 1
 _PIECE = 1 << 20
@@ -350,11 +349,11 @@ def backup_name(root: Path, now: datetime) -> str:
     """What a repair's directory is called at the end: by the time, and behind all that are there,
     for the last one is taken back first, whatever the clock says."""
     known = filter(_IS_BACKUP.fullmatch, paths.scan_names(root))
-    last = max((int(name.removeprefix(BACKUP)) for name in known), default=0)
+    last = max((int(name.removeprefix(KEPT_BY_REPAIR)) for name in known), default=0)
     number = int(now.strftime("%Y%m%d%H%M%S%f"))
     if number <= last < _MOST_NUMBER:
         number = last + 1
-    return f"{BACKUP}{number:020d}"
+    return f"{KEPT_BY_REPAIR}{number:020d}"
 
 
 def kept_place(directory: Path, step: int, path: str) -> Path:
