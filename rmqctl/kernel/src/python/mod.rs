@@ -166,7 +166,8 @@ impl Scanner {
 
     /// Reads the plain records of a window in parts that begin at `starts`, up to the first that is
     /// none: what each part has that is believed (`plain::taken`). With `units` and `keys` they
-    /// are noted. Raises OSError where the file cannot be read. The file of a `descriptor` that is none (-1) is looked at in its map, the buffer.
+    /// are noted. The file of a `descriptor` that is none (-1) is looked at in its map, the buffer.
+    /// Raises OSError where the file cannot be read.
     #[expect(clippy::too_many_arguments, reason = "a window's, its buffer, and what is wanted")]
     #[pyo3(signature = (buffer, descriptor, starts, limit, readable, file_from_offset, *, units, keys))]
     fn plain<'py>(
