@@ -1,4 +1,4 @@
-"""``RunningFlags``: whether a store may be read and written, and why not."""
+"""``RunningFlags``: whether a store may be written to, and why not."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class RunningFlag(IntFlag):
     DISK_FULL = 16
 
 
-_CQ_ERRORS = (
+_ERRORS = (
     RunningFlag.NOT_WRITEABLE
     | RunningFlag.WRITE_LOGICS_QUEUE_ERROR
     | RunningFlag.WRITE_INDEX_FILE_ERROR
+    | RunningFlag.DISK_FULL
 )
-_ERRORS = _CQ_ERRORS | RunningFlag.DISK_FULL
 #: For a look at whether there is any: an enum's truth takes longer.
 NO_FLAG = RunningFlag(0)
 
@@ -32,18 +32,9 @@ class RunningFlags:
         self.flag_bits = NO_FLAG
 
     @property
-    def is_readable(self) -> bool:
-        return not self.flag_bits & RunningFlag.NOT_READABLE
-
-    @property
     def is_writeable(self) -> bool:
         # Each put asks, and an enum's & takes a microsecond.
         return self.flag_bits is NO_FLAG or not self.flag_bits & _ERRORS
-
-    @property
-    def is_cq_writeable(self) -> bool:
-        """Queues are written on a disk that is too full for messages, too."""
-        return not self.flag_bits & _CQ_ERRORS
 
     def make(self, flag: RunningFlag) -> None:
         self.flag_bits |= flag
