@@ -8,6 +8,7 @@ makes these sums, as ``stats`` does without Spark: a job takes longer than all o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import (
@@ -235,6 +236,7 @@ def _delay_class(delay: Column) -> Column:
 
 
 def _section(groups: DataFrame, name: str, keys: tuple[str, ...], top: int) -> Iterator[Row]:
+    from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
     sums = groups.groupBy(*keys).agg(
@@ -244,10 +246,13 @@ def _section(groups: DataFrame, name: str, keys: tuple[str, ...], top: int) -> I
         for row in sums.orderBy(F.col(keys[0]).asc_nulls_last()).collect():
             yield {"type": name, **row.asDict()}
         return
-    found = {}
-    for measure in ("messages", "bytes") if name in BY_BYTES_TOO else ("messages",):
-        for row in sums.orderBy(*_most(measure), *keys).limit(top).collect():
-            found[tuple(row[key] for key in keys)] = [row["messages"], row["bytes"]]
+    measures = ("messages", "bytes") if name in BY_BYTES_TOO else ("messages",)
+    tops = [sums.orderBy(*_most(measure), *keys).limit(top) for measure in measures]
+    # One job for both: the sums are made once.
+    found = {
+        tuple(row[key] for key in keys): [row["messages"], row["bytes"]]
+        for row in reduce(DataFrame.unionAll, tops).collect()
+    }
     for group in most(found, name, top):
         messages, size = found[group]
         names = dict(zip(keys, group, strict=True))
