@@ -138,6 +138,20 @@ def test_a_filter_looks_at_so_many_units(store: MessageStore) -> None:
     assert (answer.next_begin_offset, len(answer.records)) == (1000, 1)
 
 
+@pytest.mark.parametrize(("count", "units"), [(1000, 1000), (107_374_183, 800), (2**31 - 1, 800)])
+def test_of_so_many_messages_that_an_int_runs_over_no_more_units_are_looked_at(
+    store: MessageStore, count: int, units: int
+) -> None:
+    """``maxMsgNums * CQ_STORE_UNIT_SIZE`` is an int: a request cannot have the whole queue looked
+    through by it."""
+    none = TagFilter("no-message")
+    answer = store.get_message("small", 0, 0, count, none, physical_memory=ALL_IN_MEMORY)
+    assert (answer.status, answer.next_begin_offset) == (
+        GetMessageStatus.NO_MATCHED_MESSAGE,
+        units,
+    )
+
+
 def test_sql_filters_see_properties(store: MessageStore) -> None:
     sql = SqlFilter("n BETWEEN 10 AND 12 OR n = 700")
     answer = store.get_message("small", 0, 0, 32, sql)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import COMPRESSED_FLAG, PROPERTY_TAGS
-from formats.text import decode_properties, tags_code
+from formats.text import decode_properties, java_int_value, tags_code
 from rmqctl.engine.read.getmessage import GetMessageResult, TransferLimits
 from rmqctl.engine.record.bodies import decompress
 from rmqctl.engine.record.inbatch import BadBatch, in_batch
@@ -62,7 +62,7 @@ def get_batch_message(
     if status is not GetMessageStatus.NO_MATCHED_MESSAGE:
         return result
     limits = TransferLimits(store.config, max_msg_nums, physical_memory)
-    scanned = max(_SCANNED_BYTES, max_msg_nums * queue.unit_size)
+    scanned = max(_SCANNED_BYTES, java_int_value(max_msg_nums * queue.unit_size))
     total = messages = pulling = 0
     skip_below = -1
     for _, unit in queue.units_of_file(queue.find(offset)):

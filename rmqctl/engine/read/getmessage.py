@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from formats.constants import INT_MIN
+from formats.text import java_int_value
 from rmqctl.engine.files.holes import is_whole
 from rmqctl.engine.filters.tags import MessageFilter
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, ConsumeQueue
@@ -89,8 +90,8 @@ class TransferLimits:
             config.max_transfer_bytes_on_message_in_disk,
             config.max_transfer_count_on_message_in_disk,
         )
-        #: How many units one answer looks at.
-        self.units = max(_SCANNED_BYTES, max_msg_nums * UNIT_SIZE) // UNIT_SIZE
+        #: How many units one answer looks at; a product that runs over asks for no more.
+        self.units = max(_SCANNED_BYTES, java_int_value(max_msg_nums * UNIT_SIZE)) // UNIT_SIZE
 
     def told(self, log_end: int) -> tuple[int, int, int, tuple[int, int], tuple[int, int], int]:
         """These limits, and where the log ends, as the kernel takes them."""
