@@ -33,7 +33,6 @@ class DLedgerState(NamedTuple):
     end_index: int | None
     committed_index: int | None
     current_term: int | None
-    voted_for: str | None
     #: Files that are there, and say nothing of what they must.
     unreadable: tuple[str, ...]
 
@@ -45,8 +44,7 @@ def dledger_state(member: Path) -> DLedgerState:
     current = _number(term, "currTerm")
     said = (CHECKPOINT, checkpoint, committed), (CURRENT_TERM, term, current)
     unreadable = tuple(name for name, read, it in said if read is not None and it is None)
-    voted = None if term is None else term.get("voteLeader")
-    return DLedgerState(end, committed, current, voted, unreadable)
+    return DLedgerState(end, committed, current, unreadable)
 
 
 def entry_place(member: Path, number: int) -> int | None:
