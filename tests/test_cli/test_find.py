@@ -104,6 +104,15 @@ def test_the_index_is_behind_or_gone(cli: Cli, store: Path) -> None:
     assert done.rows[0]["found_by"] == "key" and done.rows[-1]["messages"] == 1
 
 
+def test_an_index_of_a_dledger_log_begins_with_it(
+    cli: Cli, golden: Golden, broker_conf_file: Callable[[str], Path]
+) -> None:
+    """Its first record stands behind an entry's header."""
+    store = ("--store", golden("dledger"), "--broker-conf", broker_conf_file("dledger"))
+    row, summary = cli("find", "k0", *NDJSON, *store).rows
+    assert row["physical_offset"] > 0 and summary["not_searched"] == ["log"]
+
+
 def test_a_broken_topics_json_hides_no_message(cli: Cli, store: Path) -> None:
     (store / "config").mkdir()
     (store / "config" / "topics.json").write_text("{")

@@ -2,6 +2,7 @@
 
 Other rooms use:
 
+- :mod:`~rmqctl.engine.services.anyqueue`
 - :mod:`~rmqctl.engine.services.multiqueues`
 - :mod:`~rmqctl.engine.services.pop`
 - :mod:`~rmqctl.engine.services.retention`

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -226,6 +227,7 @@ def plan(
     new_min = log_mins[-1]
     ranges: dict[tuple[str, int], QueueRange] = {}
     removals += _queue_removals(store, log_mins, ranges, strict)
+    ranges |= _batch_ranges(store, new_min)
     removals += _index_removals(store.root, store.index, new_min)
     return Retention(first, log_percent, queue_percent, store.min_offset, new_min, removals, ranges)
 
@@ -308,6 +310,20 @@ def _queue_removals(
                 yield from _ext_removals(store, directory, queue, log_mins)
         finally:
             queue.close()
+
+
+def _batch_ranges(store: MessageStore, log_min: int) -> dict[tuple[str, int], QueueRange]:
+    """Those of batch queues (5.x). Their files stay: what they hold beside is passed over."""
+    ranges = {}
+    for where in store.batch_queues() if store.dispatcher.batch_topics else ():
+        queue = store.batch_queue(where.topic, where.queue_id)
+        if queue is not None:
+            with closing(queue):
+                old_min = queue.min_offset
+                queue.cut(log_min, store.max_offset)
+                found = QueueRange(old_min, max(queue.min_offset, old_min), queue.max_offset)
+                ranges[where.topic, where.queue_id] = found
+    return ranges
 
 
 def _ext_removals(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.messagestore import MessageStore, system_clock
-from rmqctl.engine.read.bytime import Boundary, bisect, store_times
+from rmqctl.engine.services.anyqueue import AnyQueue, opened_queue, queue_directories
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.consumeroffsets import JOURNAL, ConsumerOffsets, load_consumer_offsets
@@ -20,7 +20,6 @@ from rmqctl.operations.mend.recovery import bring_in_order
 from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
-    from rmqctl.engine.queue.consumequeue import ConsumeQueue
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.rows.summaries import GroupSetOffsetSummary
     from rmqctl.rows.topics import OffsetChangeRow
@@ -110,7 +109,7 @@ def plan_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pl
         )
     with MessageStore(root, config) as store:
         changes = [
-            _change(store, queue, request, old.get(queue.queue_id))
+            _change(queue, request, old.get(queue.queue_id))
             for queue in _queues(store, request)
             if not offsets.is_light or queue.queue_id == 0
         ]
@@ -133,14 +132,14 @@ def _check_no_member(root: Path, config: MessageStoreConfig) -> None:
         )
 
 
-def _queues(store: MessageStore, request: Request) -> Iterator[ConsumeQueue]:
+def _queues(store: MessageStore, request: Request) -> Iterator[AnyQueue]:
     found = False
-    for where in store.queues.directories():
+    for where in queue_directories(store):
         if where.topic == request.topic and request.queue_id in (None, where.queue_id):
-            queue = store.consume_queue(where.topic, where.queue_id)
-            if queue is not None:
-                found = True
-                yield queue
+            with opened_queue(store, where.topic, where.queue_id) as queue:
+                if queue is not None:
+                    found = True
+                    yield queue
     if not found:
         number = "" if request.queue_id is None else f" {request.queue_id}"
         raise UsageError(
@@ -149,14 +148,13 @@ def _queues(store: MessageStore, request: Request) -> Iterator[ConsumeQueue]:
         )
 
 
-def _change(store: MessageStore, queue: ConsumeQueue, request: Request, old: int | None) -> Change:
+def _change(queue: AnyQueue, request: Request, old: int | None) -> Change:
     """What becomes of one queue. :raises UsageError: the offset that is asked for lies outside."""
     target, is_one = request.target, request.queue_id is not None
     low, high = queue.min_offset, queue.max_offset
     new = {Place.BEGIN: low, Place.END: high}.get(target.place, target.value)
     if target.place is Place.TIME:
-        times = store_times(store.commit_log, queue)
-        first = bisect(times, low, high, target.value, Boundary.CEIL)
+        first = queue.first_stored_from(target.value)
         new = high if first is None else first
     if not low <= new <= high:
         raise UsageError(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from rmqctl.engine.queue.batchqueue import BatchConsumeQueue, BatchUnit
 from rmqctl.engine.state.brokerjson import consumer_offsets, delay_offsets
 from rmqctl.engine.state.topicconfig import subscription_groups, topic_configs
 from rmqctl.operations.look.difflog import log_differences
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
     from rmqctl.rows.compared import DifferenceRow, DiffSummary
+
+    _Queue = ConsumeQueue | BatchConsumeQueue
 
 _WINDOW = 1 << 16
 STRUCTURES = ("commitlog", "queue", "consumer_offset", "delay_offset", "topic", "group")
@@ -94,26 +98,37 @@ class Diff:
                 return
 
     def _queues(self) -> Iterator[DifferenceRow]:
-        """Queues, each cut to its store's log."""
+        """Queues, each cut to its store's log; those of both kinds."""
+        stores = self._a, self._b
         places = {
-            (where.topic, where.queue_id)
-            for store in (self._a, self._b)
-            for where in store.queues.directories()
+            (where.topic, where.queue_id) for one in stores for where in one.queues.directories()
         }
         for topic, queue_id in sorted(places):
-            a, b = (store.consume_queue(topic, queue_id) for store in (self._a, self._b))
-            if a is None or b is None:
-                queue = a or b
-                if queue is None:
-                    continue  # A file in a directory's place is no queue: `verify` names it.
-                kind = "only-in-a" if b is None else "only-in-b"
-                told = [None if one is None else _range(one) for one in (a, b)]
-                row = _row("queue", kind, *told)
-                yield _of_queue(row, queue, queue.min_offset, queue.max_offset - queue.min_offset)
-                continue
-            yield from self._queue(a, b)
+            yield from self._pair(*(one.consume_queue(topic, queue_id) for one in stores))
+        batch_places = {
+            (where.topic, where.queue_id) for one in stores for where in one.batch_queues()
+        }
+        for topic, queue_id in sorted(batch_places):
+            with ExitStack() as opened:
+                pair = [one.batch_queue(topic, queue_id) for one in stores]
+                for queue in pair:
+                    if queue is not None:
+                        opened.callback(queue.close)
+                yield from self._pair(*pair)
 
-    def _queue(self, a: ConsumeQueue, b: ConsumeQueue) -> Iterator[DifferenceRow]:
+    def _pair(self, a: _Queue | None, b: _Queue | None) -> Iterator[DifferenceRow]:
+        if a is None or b is None:
+            queue = a or b
+            if queue is None:
+                return  # A file in a directory's place is no queue: `verify` names it.
+            kind = "only-in-a" if b is None else "only-in-b"
+            told = [None if one is None else _range(one) for one in (a, b)]
+            row = _row("queue", kind, *told)
+            yield _of_queue(row, queue, queue.min_offset, queue.max_offset - queue.min_offset)
+            return
+        yield from self._queue(a, b)
+
+    def _queue(self, a: _Queue, b: _Queue) -> Iterator[DifferenceRow]:
         begins_alike = self._a.min_offset == self._b.min_offset
         if a.max_offset != b.max_offset or (begins_alike and a.min_offset != b.min_offset):
             row = _row("queue", "ranges-differ", _range(a), _range(b))
@@ -121,20 +136,17 @@ class Diff:
                 row, a, min(a.max_offset, b.max_offset), abs(a.max_offset - b.max_offset)
             )
         low, high = max(a.min_offset, b.min_offset), min(a.max_offset, b.max_offset)
-        first, count = None, 0
-        while low < high:
-            windows = [queue.window(low, min(high - low, _WINDOW)) for queue in (a, b)]
-            size = min(map(len, windows))
-            if not size:
-                break
-            unlike = windows[0][:size] != windows[1][:size]
-            if unlike.any():
-                first = low + int(unlike.argmax()) if first is None else first
-                count += int(unlike.sum())
-            low += size
+        starts, length = (low, low), high - low
+        if isinstance(a, BatchConsumeQueue) and isinstance(b, BatchConsumeQueue):
+            # Its units have numbers from the first file on that each store has.
+            starts = a.find(low), b.find(low)
+            length = min(a.end - starts[0], b.end - starts[1]) if low < high else 0
+        first, count = _unlike((a, b), starts, length)
         if first is not None:
-            told = (str(tuple(queue.unit(first) or ())) for queue in (a, b))
-            yield _of_queue(_row("queue", "units-differ", *told), a, first, count)
+            units = [q.unit(at + first) for q, at in zip((a, b), starts, strict=True)]
+            told = (str(tuple(unit or ())) for unit in units)
+            queue_offset = units[0].base_offset if isinstance(units[0], BatchUnit) else low + first
+            yield _of_queue(_row("queue", "units-differ", *told), a, queue_offset, count)
 
     def _offsets(self) -> Iterator[DifferenceRow]:
         """What consumers and the delivery of delayed messages have read."""
@@ -183,9 +195,7 @@ def _row(structure: str, kind: str, a: str | None, b: str | None) -> DifferenceR
     }
 
 
-def _of_queue(
-    row: DifferenceRow, queue: ConsumeQueue, queue_offset: int, messages: int
-) -> DifferenceRow:
+def _of_queue(row: DifferenceRow, queue: _Queue, queue_offset: int, messages: int) -> DifferenceRow:
     return row | {
         "topic": queue.topic,
         "queue_id": queue.queue_id,
@@ -207,7 +217,29 @@ def _only(store: MessageStore, number: int, start: int, end: int) -> DifferenceR
     return row | {"physical_offset": start, "length": end - start, "messages": count}
 
 
-def _range(queue: ConsumeQueue) -> str:
+def _unlike(
+    queues: tuple[_Queue, _Queue], starts: tuple[int, int], length: int
+) -> tuple[int | None, int]:
+    """Of so many units from each queue's start on: how far the first is that differs, None if none
+    does, and how many do."""
+    first, count, done = None, 0, 0
+    while done < length:
+        a, b = (
+            queue.window(start + done, min(length - done, _WINDOW))
+            for queue, start in zip(queues, starts, strict=True)
+        )
+        size = min(len(a), len(b))
+        if not size:
+            break
+        unlike = a[:size] != b[:size]
+        if unlike.any():
+            first = done + int(unlike.argmax()) if first is None else first
+            count += int(unlike.sum())
+        done += size
+    return first, count
+
+
+def _range(queue: _Queue) -> str:
     return f"{queue.min_offset} to {queue.max_offset}"
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from formats.constants import LONG_MAX, PROPERTY_UNIQ_KEY
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.services.anyqueue import queue_directories
 from rmqctl.engine.state.topicconfig import topic_configs
 from rmqctl.errors import ConfigFileUnreadable, UsageError
 from rmqctl.operations.look.message import parse_physical_offset
@@ -16,7 +18,6 @@ from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
-    from rmqctl.engine.record.record import Record
     from rmqctl.rows.structures import MessageRow
     from rmqctl.rows.summaries import FindSummary
 
@@ -142,7 +143,7 @@ class _Search:
             # Nearly every topic has queues: a broken file is no reason to find nothing.
             named = {}
             self.not_searched.append(TOPICS_FILE)
-        with_queues = (where.topic for where in self.store.queues.directories())
+        with_queues = (where.topic for where in queue_directories(self.store))
         return sorted({*with_queues, *named})
 
     def by_scan(self, progress: Callable[[int], None]) -> Iterator[Record]:
@@ -174,10 +175,16 @@ class _Search:
         first = next(index.files(), None)
         if first is None:
             self.not_searched.append(NO_INDEX)
-        elif first.header.begin_phy_offset > self.store.min_offset:
+        elif first.header.begin_phy_offset > self._first_record():
             self.not_searched.append(BEFORE_INDEX)
         if index.irregular:
             self.not_searched.append(IRREGULAR_INDEX)
+
+    def _first_record(self) -> int:
+        """Where the log's first record stands: in one of DLedger behind its entry's header."""
+        log, start = self.store.commit_log, self.store.min_offset
+        entry = log.entry_at(start) if log.files.index_of(start) >= 0 else None
+        return entry.physical_offset if isinstance(entry, Record) else start
 
     def row(self, record: Record) -> MessageRow:
         wanted = self.wanted

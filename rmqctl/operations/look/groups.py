@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.engine.services.anyqueue import opened_queue, queue_directories
 from rmqctl.engine.state.brokerjson import consumer_offsets
 from rmqctl.engine.state.topicconfig import is_made_by_broker, subscription_groups
 from rmqctl.operations.look.pop import normal_topic
-from rmqctl.operations.look.topics import store_timestamp
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.services.anyqueue import AnyQueue
     from rmqctl.rows.summaries import GroupsSummary
     from rmqctl.rows.topics import GroupQueueRow, GroupRow
 
@@ -65,7 +66,7 @@ class _Groups:
         self._offsets = consumer_offsets(store.root)
         self._configured = subscription_groups(store.root)
         self._queue_ids: dict[str, set[int]] = {}
-        for where in store.queues.directories():
+        for where in queue_directories(store):
             self._queue_ids.setdefault(where.topic, set()).add(where.queue_id)
 
     def consumptions(self, group: str | None, topic: str | None) -> Iterator[Consumption]:
@@ -83,35 +84,41 @@ class _Groups:
         existing = self._queue_ids.get(topic, set())
         without = 0
         for queue_id in existing:
-            queue = None if queue_id in offsets else self._store.consume_queue(topic, queue_id)
-            without += queue is not None and queue.min_offset < queue.max_offset
+            if queue_id not in offsets:
+                with opened_queue(self._store, topic, queue_id) as queue:
+                    without += queue is not None and queue.min_offset < queue.max_offset
         return Consumption(
             group,
             topic,
             None if self._configured is None else group in self._configured,
             [
-                self._progress(topic, queue_id, offset, queue_id in existing)
+                self._progress(topic, queue_id, offset, exists=queue_id in existing)
                 for queue_id, offset in sorted(offsets.items())
             ],
             without,
         )
 
-    def _progress(self, topic: str, queue_id: int, offset: int, exists: bool) -> Progress:
-        queue = self._store.consume_queue(topic, queue_id) if exists else None
-        if queue is None:
-            return Progress(queue_id, offset, 0, 0, 0, 0, 0, None, NO_QUEUE)
-        low, high = queue.min_offset, queue.max_offset
-        unread = max(offset, low)
-        lag = max(high - unread, 0)
-        following = store_timestamp(self._store, queue, unread)
-        newest = store_timestamp(self._store, queue, high - 1)
-        waits: int | None = 0
-        if lag:
-            is_known = following is not None and newest is not None
-            waits = max(newest - following, 0) if is_known else None  # type: ignore[operator]
-        state = PAST_QUEUE if offset > high else BEFORE_QUEUE if offset < low else OK
-        missed = max(low - offset, 0)
-        return Progress(queue_id, offset, low, high, lag, waits, missed, following, state)
+    def _progress(self, topic: str, queue_id: int, offset: int, *, exists: bool) -> Progress:
+        nowhere = Progress(queue_id, offset, 0, 0, 0, 0, 0, None, NO_QUEUE)
+        if not exists:
+            return nowhere
+        with opened_queue(self._store, topic, queue_id) as queue:
+            return nowhere if queue is None else _progress_in(queue, offset)
+
+
+def _progress_in(queue: AnyQueue, offset: int) -> Progress:
+    low, high = queue.min_offset, queue.max_offset
+    unread = max(offset, low)
+    lag = max(high - unread, 0)
+    following = queue.stored_at(unread)
+    newest = queue.stored_at(high - 1)
+    waits: int | None = 0
+    if lag:
+        is_known = following is not None and newest is not None
+        waits = max(newest - following, 0) if is_known else None  # type: ignore[operator]
+    state = PAST_QUEUE if offset > high else BEFORE_QUEUE if offset < low else OK
+    missed = max(low - offset, 0)
+    return Progress(queue.queue_id, offset, low, high, lag, waits, missed, following, state)
 
 
 def groups(

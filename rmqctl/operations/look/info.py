@@ -9,6 +9,7 @@ from formats.layouts import TAIL
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.services.anyqueue import queue_directories
 from rmqctl.engine.state import laterversions
 from rmqctl.engine.state.checkpoint import read_checkpoint
 
@@ -61,12 +62,12 @@ def info(store: MessageStore) -> StoreRow:
 def _queues(store: MessageStore) -> tuple[list[QueueDirectory], list[str]]:
     """The queues, and why they are none where a database cannot be read."""
     if store.queues.in_files:
-        return list(store.queues.directories()), []
+        return list(queue_directories(store)), []
     from rmqctl.engine.state.rocksdb import RocksDBUnreadable
 
     try:
         store.newest_units()
-        return list(store.queues.directories()), []
+        return list(queue_directories(store)), []
     except RocksDBUnreadable as error:
         name = store.queues.directory.name
         return [], [f"{name}: queues in RocksDB (5.x), which cannot be read: {error.reason}"]

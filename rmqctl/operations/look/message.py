@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from formats.constants import LONG_MAX, PROPERTY_UNIQ_KEY
+from rmqctl.engine.services.anyqueue import queue_directories
 from rmqctl.errors import NoRecordAt, UsageError
 from rmqctl.operations.look.recordstarts import require_record
 from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
@@ -88,8 +89,7 @@ def messages_by_unique_key(
     A message that was sent again has the same key.
     """
     if topic is None:
-        topics = dict.fromkeys(where.topic for where in store.queues.directories())
-        topics |= dict.fromkeys(where.topic for where in store.batch_queues())
+        topics = dict.fromkeys(where.topic for where in queue_directories(store))
     else:
         topics = {topic: None}
     messages = 0

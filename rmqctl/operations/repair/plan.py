@@ -17,6 +17,7 @@ from formats import constants
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.services.anyqueue import opened_queue
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import RmqctlError
@@ -296,9 +297,8 @@ class _Gathered:
             return f"The queue may have lost its end with the log's. {self._mending.log_problem}"
         if self._is_behind:
             return "Records wait for their units: `rmqctl flush` first, then make a new plan."
-        if self._store.consume_queue(*queue) is None:
-            return "There is no such queue."
-        return None
+        with opened_queue(self._store, *queue) as found:
+            return "There is no such queue." if found is None else None
 
     def steps(self) -> Iterator[Step]:
         """The steps in the order in which they are done, numbered."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.files.paths import scan_names
+from rmqctl.engine.services.anyqueue import opened_queue, queue_directories
 from rmqctl.engine.state import brokerjson as files
 from rmqctl.engine.state.laterversions import config_not_in_files
 from rmqctl.engine.state.orderinfo import CONSUMER_ORDER_INFO, is_order_info
@@ -82,11 +83,12 @@ class _Check:
         self._store = store
         self._summary = summary
         self._directory = store.root / files.CONFIG
-        self._ranges = {
-            (where.topic, where.queue_id): (queue.min_offset, queue.max_offset)
-            for where in store.queues.directories()
-            if (queue := store.consume_queue(where.topic, where.queue_id)) is not None
-        }
+        self._ranges: dict[tuple[str, int], tuple[int, int]] = {}
+        for where in queue_directories(store):
+            with opened_queue(store, where.topic, where.queue_id) as queue:
+                if queue is not None:
+                    place = where.topic, where.queue_id
+                    self._ranges[place] = queue.min_offset, queue.max_offset
         #: What a broker goes by in place of the files.
         self._instead = config_not_in_files(store.root, store.config)
         self._values: dict[str, Any] = {}

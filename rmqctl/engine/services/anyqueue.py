@@ -1,0 +1,85 @@
+"""Queues of either kind by what they have in common: consume queues, and the batch queues of 5.x.
+
+Who asks where a group has read to, or which topics there are, means both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.read.bytime import Boundary, bisect, store_times
+
+if TYPE_CHECKING:
+    from rmqctl.engine.files.paths import QueueDirectory
+    from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
+    from rmqctl.engine.queue.consumequeue import ConsumeQueue
+    from rmqctl.engine.store import Store
+
+
+class AnyQueue:
+    """A queue that is open. Offsets are queue offsets, ``max_offset`` the next one to be given."""
+
+    def __init__(self, store: Store, queue: ConsumeQueue) -> None:
+        self.topic, self.queue_id = queue.topic, queue.queue_id
+        self.min_offset, self.max_offset = queue.min_offset, queue.max_offset
+        self._log, self._queue = store.commit_log, queue
+
+    def stored_at(self, queue_offset: int) -> int | None:
+        """When a message was stored; None where no record can be read, or outside the queue."""
+        if not self.min_offset <= queue_offset < self.max_offset:
+            return None
+        unit = self._queue.unit(queue_offset)
+        record = None if unit is None else self._log.find_record(unit.physical_offset)
+        return None if record is None else record.store_timestamp
+
+    def first_stored_from(self, time: int) -> int | None:
+        """The first message that was stored at a time (ms) or after it; None: there is none."""
+        times = store_times(self._log, self._queue)
+        return bisect(times, self.min_offset, self.max_offset, time, Boundary.CEIL)
+
+
+class _OfBatches(AnyQueue):
+    """A batch queue, whose units have the times: messages of one record have the same."""
+
+    def __init__(self, queue: BatchConsumeQueue) -> None:
+        self.topic, self.queue_id = queue.topic, queue.queue_id
+        self.min_offset, self.max_offset = queue.min_offset, queue.max_offset
+        self._batches = queue
+
+    def stored_at(self, queue_offset: int) -> int | None:
+        if not self.min_offset <= queue_offset < self.max_offset:
+            return None
+        return self._batches.stored_at(self._batches.find(queue_offset))
+
+    def first_stored_from(self, time: int) -> int | None:
+        queue = self._batches
+        number = bisect(queue.stored_at, queue.first, queue.end, time, Boundary.CEIL)
+        unit = None if number is None else queue.unit(number)
+        return None if unit is None else unit.base_offset
+
+
+def queue_directories(store: Store) -> Iterator[QueueDirectory]:
+    """Every queue that has a directory: consume queues, then batch queues."""
+    yield from store.queues.directories()
+    if store.dispatcher.batch_topics:
+        yield from store.batch_queues()
+
+
+@contextmanager
+def opened_queue(store: Store, topic: str, queue_id: int) -> Iterator[AnyQueue | None]:
+    """A queue while it is looked at; None when it has no directory.
+
+    :raises CannotRead: its files cannot be.
+    :raises TopicNotAllowed: no queue can have this topic.
+    """
+    batches = store.batch_queue(topic, queue_id)
+    if batches is not None:
+        try:
+            yield _OfBatches(batches)
+        finally:
+            batches.close()
+        return
+    queue = store.consume_queue(topic, queue_id)
+    yield None if queue is None else AnyQueue(store, queue)
