@@ -317,12 +317,19 @@ report_option = click.option(
 )
 
 
+def check_spark(options: dict[str, Any]) -> None:
+    """:raises click.UsageError: --jobs with --master, which has its own, or --conf without it."""
+    if options["jobs"] is not None and options["master"] is not None:
+        raise click.UsageError("--jobs and --master exclude each other: Spark has its own cores.")
+    if options.get("conf") and options["master"] is None:
+        raise click.UsageError("--conf needs --master: its settings are Spark's.")
+
+
 def jobs_of(options: dict[str, Any]) -> int:
     """How many threads were asked for.
 
-    :raises click.UsageError: with --master, which has its own.
+    :raises click.UsageError: as of :func:`check_spark`.
     """
+    check_spark(options)
     jobs: int | None = options["jobs"]
-    if jobs is not None and options["master"] is not None:
-        raise click.UsageError("--jobs and --master exclude each other: Spark has its own cores.")
     return min(jobs or len(os.sched_getaffinity(0)), _MOST_JOBS)

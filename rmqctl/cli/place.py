@@ -187,7 +187,7 @@ def places_of(roots: Sequence[Path | str], broker_conf: str | None) -> tuple[lis
         else:
             found.append(str(root))
             files[None] = None
-    conf = broker_conf if _is_typed("broker_conf") else None
+    conf = broker_conf if is_typed("broker_conf") else None
     if conf is None and any(files):
         if len(files) > 1:
             raise click.UsageError(
@@ -199,7 +199,7 @@ def places_of(roots: Sequence[Path | str], broker_conf: str | None) -> tuple[lis
     return found or [str(root_of(conf))], conf
 
 
-def _is_typed(name: str) -> bool:
+def is_typed(name: str) -> bool:
     """Whether an option stands on the command line, and not only in the environment."""
     context = click.get_current_context(silent=True)
     return (

@@ -89,6 +89,16 @@ def test_space_on_disk_counts_blocks(cli: Cli, store: Path) -> None:
     assert cell_of({"type": "unit", "size": 123_456}, "size") == "123456"
 
 
+@pytest.mark.parametrize(
+    "option",
+    ["--by=tag", "--topic=orders", "--since=-2h", "--until=now", "--limit=1"],
+)
+def test_space_on_disk_is_of_whole_directories(cli: Cli, store: Path, option: str) -> None:
+    """What it would pass over is refused: the sizes would be taken for those of a topic."""
+    done = cli("du", "--disk", option, store=store)
+    assert (done.code, done.out) == (2, "") and option.partition("=")[0] in done.err
+
+
 def test_filters_and_limits(cli: Cli, store: Path) -> None:
     rows = cli("du", "--topic", "orders", "--by", "queue", "--format", "ndjson", store=store).rows
     usage = [row for row in rows if row["type"] == "usage"]

@@ -116,6 +116,15 @@ def test_old_names_go_on_without_being_shown(
         assert value in (7, given, (given,))
 
 
+@pytest.mark.parametrize("line", ["verify", "rebuild queues --in-place --dry-run", "fleet verify"])
+def test_settings_of_spark_need_spark(line: str, cli: Cli, store: Path) -> None:
+    """They were passed over, and the work was done without it."""
+    name, *rest = line.split()
+    which = ["--stores", str(store)] if name == "fleet" else ["--store", str(store)]
+    done = cli(name, *rest, *which, "--conf", "spark.cores.max=2")
+    assert (done.code, done.out) == (2, "") and "--conf needs --master" in done.err
+
+
 def test_keys_of_a_message(cli: Cli, tmp_path: Path) -> None:
     place = tmp_path / "store"
     put = ("put", "--create", "--topic", "t", "--body", "x", "--store", place)

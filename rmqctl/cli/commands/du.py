@@ -8,6 +8,7 @@ import click
 
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, completed, limit_option, time_range, topic_option
+from rmqctl.cli.place import is_typed
 from rmqctl.cli.settings import Settings
 
 
@@ -44,6 +45,7 @@ def command(settings: Settings, by: str, disk: bool, **selection: Any) -> int:
     from rmqctl.engine.files import paths
 
     if disk:
+        _check_disk()
         from rmqctl.operations.look.disk import disk_usage
 
         paths.check_store(settings.root)
@@ -62,3 +64,13 @@ def command(settings: Settings, by: str, disk: bool, **selection: Any) -> int:
             summary = writer.rows(usage(store, what, advance))
     filters = any(value is not None for value in (what.topic, what.since, what.until))
     return int(summary["damages"] > 0 or (filters and not summary["messages"]))
+
+
+def _check_disk() -> None:
+    """:raises click.UsageError: an option is given that chooses or counts messages."""
+    for name in ("by", "topic", "since", "until", "limit"):
+        if is_typed(name):
+            raise click.UsageError(
+                f"leave --{name} out of du --disk: it tells of whole directories, and reads no "
+                "message."
+            )

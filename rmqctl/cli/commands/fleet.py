@@ -13,7 +13,7 @@ import click
 from formats.constants import INT_MAX
 from rmqctl.cli.command import command as make
 from rmqctl.cli.command import group
-from rmqctl.cli.options import without_store
+from rmqctl.cli.options import check_spark, without_store
 from rmqctl.cli.output import note
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.spark_options import spark_options, spark_session
@@ -165,8 +165,7 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
         check_place(options["html"])
     stores = stores_of(options["stores"], options["broker_conf"])
     _check_outside(settings, options, stores)
-    if options["jobs"] is not None and options["master"] is not None:
-        raise click.UsageError("--jobs and --master exclude each other: Spark has its own cores.")
+    check_spark(options)
     jobs = options["jobs"] or len(os.sched_getaffinity(0))
     threads = max(1, min(jobs // len(stores), _MOST_THREADS))
     sums = Sums(verb)
