@@ -248,7 +248,8 @@ class FindSummary(TypedDict):
         "`no-index`, `before-index` (messages before the first index file), "
         "`topics-without-queues` (`topics.json` is broken, which names them), "
         "`irregular-index-files`, `damaged-parts`, `compressed-bodies`, `other-topics`, "
-        "`beyond-limit`; empty: the store has no other message with that text",
+        "`uploaded-files` (tiered storage of 5.x), `beyond-limit`; empty: the store has no other "
+        "message with that text",
     ]
     body_crc_mismatches: NotRequired[Annotated[int, MESSAGES, _MISMATCHES]]
 

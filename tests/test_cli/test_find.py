@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
+from tests import golden_data
 from tests.conftest import Golden
 from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, Cli, message, state
 
@@ -111,6 +112,17 @@ def test_an_index_of_a_dledger_log_begins_with_it(
     store = ("--store", golden("dledger"), "--broker-conf", broker_conf_file("dledger"))
     row, summary = cli("find", "k0", *NDJSON, *store).rows
     assert row["physical_offset"] > 0 and summary["not_searched"] == ["log"]
+
+
+def test_uploaded_messages_are_not_looked_at(
+    cli: Cli, golden_directory: Path, tmp_path: Path
+) -> None:
+    """A retention takes from the log what is uploaded; a scan does not see it either."""
+    golden = golden_data.unpacked("tiered", golden_directory, golden_data.LATER)
+    for more in ((), ("--scan",)):
+        done = cli("find", "nowhere", *more, *NDJSON, "--store", golden)
+        assert done.code == 1 and "uploaded-files" in done.rows[-1]["not_searched"]
+        assert "tiered query" in done.err
 
 
 def test_a_broken_topics_json_hides_no_message(cli: Cli, store: Path) -> None:

@@ -29,6 +29,8 @@ _NOT_SEARCHED = {
     "damaged-parts": "damaged parts of the log (`rmqctl verify` names them)",
     "compressed-bodies": "compressed bodies that cannot be decompressed, or are larger than "
     "--decompress-limit",
+    "uploaded-files": "uploaded messages that are no longer in the log: `rmqctl tiered query` "
+    "and `rmqctl tiered walk` look there",
     "beyond-limit": "what comes after so many messages: raise --limit",
 }
 

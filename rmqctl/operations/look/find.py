@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from formats.constants import LONG_MAX, PROPERTY_UNIQ_KEY
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services.anyqueue import queue_directories
+from rmqctl.engine.state.brokerjson import CONFIG
 from rmqctl.engine.state.topicconfig import topic_configs
+from rmqctl.engine.tiered.metadata import FILE as TIERED
 from rmqctl.errors import ConfigFileUnreadable, UsageError
 from rmqctl.operations.look.message import parse_physical_offset
 from rmqctl.operations.look.ranges import check_range
@@ -33,6 +35,7 @@ _MESSAGE_ID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{56}")
     BEFORE_INDEX,
     DAMAGES,
     BODIES,
+    UPLOADED,
     REST,
 ) = (
     "log",
@@ -43,6 +46,7 @@ _MESSAGE_ID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{56}")
     "before-index",
     "damaged-parts",
     "compressed-bodies",
+    "uploaded-files",
     "beyond-limit",
 )
 
@@ -217,6 +221,8 @@ def find(
     else:
         search.not_searched.append(LOG)
         search.tell_index()
+    if (store.root / CONFIG / TIERED).exists():
+        search.not_searched.append(UPLOADED)
     if wanted.topic is not None:
         search.not_searched.append(OTHER_TOPICS)
     if search.has_more:

@@ -23,6 +23,7 @@ _NOT_SEARCHED = {
     "irregular-index-files": "index files of a wrong length",
     "damaged-parts": "damaged parts of the log",
     "compressed-bodies": "compressed bodies that cannot be decompressed",
+    "uploaded-files": "uploaded messages that are no longer in the log (rmqctl tiered query)",
     "other-topics": "other topics (f on the first page)",
     "beyond-limit": "what comes after these",
 }
