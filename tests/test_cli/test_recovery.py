@@ -148,6 +148,21 @@ def test_a_checkpoint_of_the_future_becomes_true(cli: Cli, store: Path) -> None:
     assert checkpoint is not None and max(checkpoint[:3]) < newest + 10**6
 
 
+@pytest.mark.parametrize("size", [0, 24])
+def test_a_checkpoint_that_was_cut_is_whole_after_a_flush_also_without_messages(
+    cli: Cli, tmp_path: Path, size: int
+) -> None:
+    """As the advice of verify says; a start makes one of zeros of it, too."""
+    root = tmp_path / "store"
+    MessageStore(root, CONFIG, writable=True, create=True).close()
+    (root / "checkpoint").write_bytes(bytes(size))
+    found = cli("verify", "--format", "ndjson", store=root)
+    assert [row.get("code") for row in found.rows] == ["checkpoint-unreadable", None]
+    assert cli("flush", store=root).code == 0
+    assert (root / "checkpoint").read_bytes() == bytes(4096)
+    assert cli("verify", store=root).code == 0
+
+
 @pytest.mark.parametrize("behind", [0, 2])
 @pytest.mark.parametrize("state", ["abort", "not dispatched", "far from dispatched"])
 def test_a_delay_that_no_broker_reads_is_in_the_way(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
+from rmqctl.errors import CannotWrite
 from rmqctl.operations.mend.plainstore import write_plain_store
 
 CONFIG = parse_broker_conf("mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=6000\n")
@@ -43,3 +46,28 @@ def test_a_gap_is_filled_that_damage_can_have_made(tmp_path: Path, jump: int, fi
         queue = store.consume_queue("T", 0)
         assert queue is not None
         assert queue.max_offset == (1 + filled + 4 if filled else 5)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_file_that_is_not_forced_to_disk_is_an_error_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """Of two files of the log either one: it was closed, and then forced to disk again."""
+    root, output = tmp_path / "store", tmp_path / "new"
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        for _ in range(3):
+            assert store.put_message(MessageExtBrokerInner("T", bytes(30_000))).is_ok
+    calls = iter(range(100))
+    fsync = os.fsync
+
+    def refused(descriptor: int) -> None:
+        if next(calls) == failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refused)
+        with pytest.raises(CannotWrite, match="Input/output error"):
+            write_plain_store(root, CONFIG, output)
+    assert sorted(tmp_path.iterdir()) == [root]
+    assert write_plain_store(root, CONFIG, output).messages == 3

@@ -22,7 +22,7 @@ from rmqctl.engine.flush.services import (
 )
 from rmqctl.engine.flush.thread import ServiceThread
 from rmqctl.engine.start.model import StartPlan
-from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
+from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.engine.write.background import ReputMessageService
 from rmqctl.engine.write.context import WriteContext
 from rmqctl.engine.write.flags import RunningFlags
@@ -126,8 +126,8 @@ class StoreFlusher:
             self._write(self._held_back())
         else:
             self._write(self.checkpoint.held_back(hold_back, least=self._least))
-        if not (self._root / paths.CHECKPOINT).exists():
-            self._written = None
+        if read_checkpoint(self._root / paths.CHECKPOINT) is None:
+            self._written = None  # There is none, or one that was cut short: it says nothing.
 
     def force_what_is_left(self) -> None:
         """When queues and index have nothing that the log has not: forces that to disk, also what

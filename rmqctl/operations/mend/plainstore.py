@@ -183,11 +183,12 @@ class _NewLog:
         self._next_file += self._file_size
 
     def _close(self) -> None:
-        if self._file is not None:
-            with self._file as file:
+        # What fails to be forced to disk is closed all the same, and not forced again.
+        file, self._file = self._file, None
+        if file is not None:
+            with file:
                 file.flush()
                 os.fsync(file.fileno())
-            self._file = None
 
     def __enter__(self) -> _NewLog:
         return self
