@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.files import durable
 from rmqctl.engine.files.durable import write_whole
 from rmqctl.engine.files.newdirectory import made_anew, new_directory
 from rmqctl.errors import CannotWrite, NoFileToWrite
+from rmqctl.operations.backup.place import created
 
 
 def test_a_new_directorys_name_is_forced_to_disk_when_it_has_it(
@@ -56,3 +61,30 @@ def test_what_cannot_be_written_is_told_as_such(
     with pytest.raises(problem):
         write_whole(tmp_path / place, b"{}")
     assert not (tmp_path / place).exists()
+
+
+def new_file(place: Path) -> AbstractContextManager[object]:
+    return created(str(place))
+
+
+@pytest.mark.parametrize("make", [new_directory, new_file])
+def test_what_is_said_not_to_be_made_is_not_in_the_way_of_the_next_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Path], AbstractContextManager[object]],
+) -> None:
+    """The disk fails when the new name is forced to it."""
+    place = tmp_path / "new.tar.zst"
+
+    def refused(directory: Path) -> None:
+        assert place.exists()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(durable, "sync_directory", refused)
+        with pytest.raises(CannotWrite, match="Input/output error"), make(place):
+            pass
+    assert not list(tmp_path.iterdir())
+    with make(place):
+        pass
+    assert list(tmp_path.iterdir()) == [place]

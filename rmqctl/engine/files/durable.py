@@ -39,6 +39,21 @@ def _refused(error: OSError) -> None:
     raise error
 
 
+def put_in_place(built: Path, place: Path) -> None:
+    """Gives what was built its name, where nothing has it, durably; an empty directory goes.
+
+    :raises OSError: the system refuses. It is called ``built`` still: who is told that it was not
+        made can make it again.
+    """
+    os.rename(built, place)
+    try:
+        sync_directory(place.parent)
+    except BaseException:
+        with suppress(OSError):
+            os.rename(place, built)
+        raise
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file, or puts one in the place of another, at once and durably.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmqctl.engine.files.durable import sync_directory
+from rmqctl.engine.files.durable import put_in_place
 from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
 
@@ -35,9 +35,7 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
         lock = made_anew(building, place, is_kept=is_kept)
         try:
             yield building
-            # Takes the place of an empty directory at once.
-            building.rename(place)
-            sync_directory(place.parent)
+            put_in_place(building, place)
         finally:
             if not is_kept:
                 shutil.rmtree(building, ignore_errors=True)

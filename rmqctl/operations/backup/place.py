@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
-from rmqctl.engine.files.durable import sync_directory
+from rmqctl.engine.files.durable import put_in_place
 from rmqctl.engine.files.paths import local_path, open_for_reading
 from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse, RmqctlError
@@ -157,12 +157,11 @@ def created(place: str) -> Iterator[IO[bytes]]:
                 os.fsync(descriptor)
                 if os.path.lexists(target):
                     raise OutputExists(path=str(target))
-                building.rename(target)
+                put_in_place(building, target)
             except BaseException:
                 with suppress(FileNotFoundError):
                     os.unlink(building)
                 raise
-            sync_directory(target.parent)
     except OSError as error:
         raise CannotWrite(path=str(target), reason=str(error.strerror or error)) from error
 

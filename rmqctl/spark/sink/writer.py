@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from rmqctl.engine.files.durable import sync_directory
+from rmqctl.engine.files.durable import put_in_place
 from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import RmqctlError
@@ -102,8 +102,7 @@ class RocketMQWriter(DataSourceArrowWriter):
             if self._new.write_log(told, with_threads):
                 self._new.dispatch()
             self._new.finish()
-            os.rename(self._new.root, self._path)
-            sync_directory(self._path.parent)
+            put_in_place(Path(self._new.root), self._path)
         except WriteRefused:
             raise
         except (OSError, ValueError, RmqctlError) as error:
