@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import itertools
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.engine.files import durable
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
@@ -871,3 +873,45 @@ def test_a_journal_of_others_is_refused(broken: Path, tmp_path: Path, old: str, 
     with pytest.raises(RepairOvertaken, match="its journal"):
         undo(broken, CONFIG)
     assert everything(broken) == before
+
+
+def test_an_error_says_truly_whether_there_is_a_repair_to_be_ended(
+    broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails at each name that is forced to it, once: what is advised then can be done."""
+    plan = make_plan(broken, CONFIG)
+    before, done = everything(broken), copy_tree(broken, tmp_path / "done")
+    apply(done, CONFIG, plan)
+    sync, left = durable.sync_directory, 0
+
+    def failing(directory: Path | str) -> None:
+        nonlocal left
+        left -= 1
+        if left == -1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(directory))
+        sync(directory)
+
+    monkeypatch.setattr(durable, "sync_directory", failing)
+    root, has_ended = tmp_path / "tried", []
+    for is_undo, number in itertools.product((False, True), range(100)):
+        if is_undo in has_ended:
+            continue
+        copy_tree(done if is_undo else broken, root)
+        work: Callable[..., Any] = undo if is_undo else functools.partial(apply, plan=plan)
+        left = number
+        try:
+            work(root, CONFIG)
+        except RepairCutOff:
+            assert is_amid_repair(root)
+            work, is_undone = resume, False
+        except CannotWrite:
+            assert not is_amid_repair(root)
+            is_undone = is_undo
+        else:
+            has_ended.append(is_undo)
+            is_undone = is_undo
+        if is_undo not in has_ended:
+            work(root, CONFIG)
+        assert everything(root) == before if is_undone else findings_of(root)[0] == []
+        shutil.rmtree(root)
+    assert has_ended == [False, True]

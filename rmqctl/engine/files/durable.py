@@ -66,8 +66,11 @@ def write_whole(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-        os.rename(beside, path)
-        sync_directory(path.parent)
+        if os.path.lexists(path):
+            os.rename(beside, path)
+            sync_directory(path.parent)
+        else:
+            put_in_place(beside, path)
     except OSError as error:
         # Where it could not be made it cannot be removed, either.
         with suppress(OSError):

@@ -174,12 +174,23 @@ def undo(
             ask(directory)
         journal = read_journal(directory)
         _check_not_overtaken(root, config, directory, journal, "undone")
-        mover = Mover(root, directory, journal)
+        if directory != root / REPAIR:
+            _begin_again(root, directory)
+        mover = Mover(root, root / REPAIR, journal)
         mover.back()
         mover.clear()
         return Repaired(UNDONE, journal.steps, None)
     finally:
         lock.release()
+
+
+def _begin_again(root: Path, backup: Path) -> None:
+    """What was a backup is a repair that was cut off. :raises CannotWrite, StoreReadOnly: what the
+    system says; nothing was changed, and there is no repair to be ended."""
+    try:
+        durable.put_in_place(backup, root / REPAIR)
+    except OSError as error:
+        raise paths.writing_error(backup, error) from error
 
 
 def _check(root: Path, config: MessageStoreConfig) -> None:

@@ -141,7 +141,7 @@ class Mover:
     """Makes the moves of a journal, under the store's lock."""
 
     def __init__(self, root: Path, directory: Path, journal: Journal) -> None:
-        """:param directory: the repair's, or the backup that it has become."""
+        """:param directory: the repair's; to look at, also a backup that it has become."""
         self._root = root
         self._directory = directory
         self._journal = journal
@@ -232,14 +232,8 @@ class Mover:
                 self._replace(move)
 
     def back(self) -> None:
-        """Takes all moves back; what was a backup is a repair again. Errors as of
-        :meth:`forward`."""
+        """Takes all moves back. Errors as of :meth:`forward`."""
         with _cut_off_told(self._root):
-            repair = self._root / REPAIR
-            if self._directory != repair:
-                os.rename(self._directory, repair)
-                self._directory = repair
-                durable.sync_directory(self._root)
             for move in self._late():
                 self._withdraw(move)
             for move in reversed(self._journal.moves):
@@ -323,20 +317,26 @@ class Mover:
         backup = self._root / self._journal.backup
         with _cut_off_told(self._root):
             shutil.rmtree(self._directory / NEW, ignore_errors=True)
-            os.rename(self._directory, backup)
-            durable.sync_directory(self._root)
+            durable.put_in_place(self._directory, backup)
         return backup
 
     def clear(self) -> None:
         """All moves are taken back: what was built is left, and goes; what else is there, by a
-        journal that somebody has changed, stays as a backup. Errors as of :meth:`forward`."""
+        journal that somebody has changed, stays as a backup. Errors as of :meth:`forward`.
+
+        :raises CannotWrite: the store is as it was, and only the rest is to be removed.
+        """
         tails = {self._kept_tail(move) for move in self._journal.moves if move.length}
         is_all_back = all(path in tails for path in kept_files(self._directory))
         with _cut_off_told(self._root):
             # A plan without a journal would be one that is still to be done.
-            for name in (PLAN, JOURNAL):
-                (self._directory / name).unlink(missing_ok=name == PLAN)
-                durable.sync_directory(self._directory)
+            (self._directory / PLAN).unlink(missing_ok=True)
+            durable.sync_directory(self._directory)
+            (self._directory / JOURNAL).unlink()
+        try:
+            durable.sync_directory(self._directory)
+        except OSError as error:  # A repair that could be ended is none any more.
+            raise paths.writing_error(self._directory, error) from error
         with suppress(OSError):  # The store is as it was: who repairs next removes the rest.
             if is_all_back:
                 shutil.rmtree(self._directory)
