@@ -11,7 +11,10 @@ import pytest
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.operations.verify import Finding, verify
+from tests.golden_data import index_contents
+from tests.interop.commands import only
 from tests.interop.engine import Engine, Row
 from tests.interop.stores import TOPICS, V4, config_of, settings
 
@@ -80,3 +83,34 @@ def test_after_a_crash_without_a_checkpoint_a_start_indexes_all(
     assert of_index(root, values) == [("index-behind", "info")]
     start(engine, root, values)
     assert of_index(root, values) == []
+
+
+@only("4.9.3")
+@pytest.mark.parametrize("keys", [0, 3], ids=["the first file", "the next file"])
+def test_a_file_without_items_is_the_engines(
+    engine: Engine, values: Row, tmp_path: Path, keys: int
+) -> None:
+    """Made for a message without keys: its count is stored with the first item."""
+    values = {**values, "maxIndexNum": 4}
+    names = " ".join(f"k{number}" for number in range(keys))
+    made = [
+        MessageExtBrokerInner(
+            TOPICS[0], b"x", properties=properties, born_host=V4[0], store_host=V4[1]
+        )
+        for properties in ([{"KEYS": names}] if keys else []) + [{"TAGS": "tag"}]
+    ]
+    store = engine.open(tmp_path / "by-engine", values)
+    times = iter([row["storeTimestamp"] for row in store.put(made)])
+    store.settle()
+    store.shutdown()
+    root, config = tmp_path / "store", config_of(values)
+    time = 0
+    with MessageStore(root, config, writable=True, create=True, clock=lambda: time) as writer:
+        for message in made:
+            time = next(times)
+            assert writer.put_message(message, flush=False).is_ok
+    wanted = index_contents(tmp_path / "by-engine" / "index")
+    assert index_contents(root / "index") == wanted
+    assert len(wanted) == 1 + bool(keys)
+    rebuild_to(plan_rebuild(root, config, "index"), tmp_path / "rebuilt")
+    assert index_contents(tmp_path / "rebuilt" / "index") == wanted

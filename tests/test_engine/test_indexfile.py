@@ -204,7 +204,7 @@ def test_repair_takes_back_what_a_kill_left(
     after = write_with([*counted, torn], tmp_path / "after").read_bytes()
 
     killed = bytearray(sound)
-    first = int.from_bytes(sound[36:40], "big")
+    first = max(int.from_bytes(sound[36:40], "big"), 1)
     low = GEOMETRY.item_position(first)
     count = min(items_written, len(torn[2]))
     killed[low : low + 20 * count] = after[low : low + 20 * count]
@@ -285,8 +285,22 @@ def test_a_new_file_inherits_the_end_of_the_one_before(tmp_path: Path) -> None:
 def test_a_first_message_without_keys_makes_a_file(tmp_path: Path) -> None:
     path = write_with([(0, 5, [])], tmp_path / "s")
     assert path.stat().st_size == GEOMETRY.file_size
-    assert path.read_bytes() == bytes(39) + b"\1" + bytes(GEOMETRY.file_size - 40)
+    assert path.read_bytes() == bytes(GEOMETRY.file_size)
     assert len(path.name) == 17
+
+
+def test_a_count_without_items_is_not_stored(tmp_path: Path) -> None:
+    """The engine stores it with the first item (``IndexHeader#incIndexCount``)."""
+    full = (0, 5000, list(range(GEOMETRY.index_num - 1)))
+    path = write_with([full, (100, 6000, [])], tmp_path / "s")
+    head = HEADER.parse(path.read_bytes())
+    assert (head.end_timestamp, head.hash_slot_count, head.index_count) == (5000, 0, 0)
+    service = service_at(tmp_path / "s")
+    service.recover(lambda offset: None)
+    assert HEADER.parse(path.read_bytes()) == head
+    service.put_message([7], 200, 7000)
+    assert HEADER.parse(path.read_bytes()).index_count == 2
+    service.close()
 
 
 def test_another_geometry_is_refused(tmp_path: Path) -> None:

@@ -32,8 +32,9 @@ class IndexHeader(NamedTuple):
         return self._replace(hash_slot_count=count)
 
     def pack(self) -> bytes:
-        """The header's bytes."""
-        return HEADER.pack(*self)
+        """The header's bytes: a count of 1, which counts no item, is stored with the first item
+        only (``IndexHeader#incIndexCount``)."""
+        return HEADER.pack(*(self if self.index_count != 1 else self._replace(index_count=0)))
 
     @property
     def is_plausible(self) -> bool:

@@ -64,7 +64,7 @@ def repair(
             index.mapped.reserve(position, SLOT.size)
             index.mapped.write(position, SLOT.pack(former))
     header = _header_of_counted(index, store_timestamp_at, previous, uncounted > 0)
-    if header != index.header or index.stored_index_count <= 0:
+    if header != index.header or index.stored_index_count < 0:
         index.mapped.reserve(0, HEADER.size)
         index.store_header(header)
     for index_no in range(last - 1, first - 1, -1):

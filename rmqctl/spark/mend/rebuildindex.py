@@ -7,12 +7,10 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from struct import Struct
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from formats import layouts
 from formats.geometry import Geometry
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
@@ -21,8 +19,6 @@ from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.errors import InternalError
 from rmqctl.spark.mend.facts import Gathered, arrow_batches, keys_of, rows_of
 from rmqctl.spark.mend.rebuildjob import Job, PartNote, attempt_of, prefix_sums, put_in_place
-
-_HEADER = Struct(layouts.INDEX_HEADER.format)
 
 
 def write_index(gathered: Gathered, notes: list[PartNote], job: Job) -> None:
@@ -66,7 +62,7 @@ def write_index(gathered: Gathered, notes: list[PartNote], job: Job) -> None:
         newest = max(ends, key=lambda row: row["file_no"])
         last_item[files - 1] = IndexHeader(0, newest["timestamp"], 0, newest["offset"], 0, 1)
     if has_empty_last:
-        head = _HEADER.pack(*first_header(last_item.get(files - 1)))
+        head = first_header(last_item.get(files - 1)).pack()
         path = Path(job.output) / paths.INDEX / names[files]
         MappedFile.create(Path(job.output), path, geometry.file_size, head=head).close()
 
@@ -118,7 +114,7 @@ def _write_index_file(
                 previous = IndexHeader(0, stamp, 0, offset, 0, 1)
                 continue
             if file is None:
-                head = _HEADER.pack(*first_header(previous))
+                head = first_header(previous).pack()
                 mapped = MappedFile.create(attempt, attempt / name, geometry.file_size, head=head)
                 file = IndexFile(mapped, geometry)
             taken = file.put_key_batch(keys, 0)
