@@ -13,13 +13,15 @@ from rmqctl.errors import DamagedStore
 NEAR = 1 << 20
 #: In place of damage: a record that the engine does not read.
 BAD_DELAY = "delay-not-a-number"
+#: In place of damage: a file of the log whose first record is that of another file.
+MISPLACED_FILE = "misplaced-file"
 
 
 class LogEnd(NamedTuple):
     """The end of the log as an opening store sees it.
 
     ``store_timestamp`` is that of the last record (ms; 0 when unknown); ``obstacle`` is damage
-    behind which newer records stand: a writer must not go on there.
+    behind which newer records stand, or a file of another place: a writer must not go on there.
     """
 
     offset: int
@@ -28,11 +30,20 @@ class LogEnd(NamedTuple):
 
 
 def check_end(end: LogEnd) -> None:
-    """:raises DamagedStore: newer records stand behind damage at the end, and would be lost."""
+    """:raises DamagedStore: newer records stand behind damage at the end, or a file of the log that
+    is not at its place, and would be lost."""
     if end.obstacle is not None and end.obstacle.reason == BAD_DELAY:
         raise DamagedStore(
             reason="a delayed message's level (DELAY) is no number: a broker deletes that message, "
             "and all behind it, at its start",
+            physical_offset=end.obstacle.physical_offset,
+        )
+    if end.obstacle is not None and end.obstacle.reason == MISPLACED_FILE:
+        raise DamagedStore(
+            reason=f"the file {end.obstacle.expected} of the log is the one of offset "
+            f"{end.obstacle.found}, as its first record says: an append would overwrite it, and "
+            "what belongs there would be given up. Files that were swapped or renamed are whole: "
+            "give them their names back",
             physical_offset=end.obstacle.physical_offset,
         )
     if end.obstacle is not None:

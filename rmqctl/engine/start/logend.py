@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING
 from formats.constants import END_FILE_MIN_BLANK_LENGTH, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.dispatch.rules import has_bad_delay
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog, Step
-from rmqctl.engine.log.end import BAD_DELAY, NEAR, LogEnd
+from rmqctl.engine.log.end import BAD_DELAY, MISPLACED_FILE, NEAR, LogEnd
 from rmqctl.engine.record.record import (
+    LONGEST_PREFIX,
+    TAILS,
     Blank,
     Damage,
     End,
     Record,
     body_seen,
     crc_matches,
+    prefix_at,
     read_entry_of,
 )
 from rmqctl.errors import InternalError
@@ -61,7 +64,8 @@ def find_end(log: CommitLog, newest: Iterable[tuple[int, int]]) -> LogEnd:
                 return _before_bad_delay(entry.physical_offset, timestamp)
             timestamp = entry.store_timestamp
         elif isinstance(entry, End):
-            return LogEnd(entry.physical_offset, timestamp, None)
+            misplaced = _misplaced_file(log, entry.physical_offset)
+            return LogEnd(entry.physical_offset, timestamp, misplaced)
         elif isinstance(entry, Damage):
             return LogEnd(entry.physical_offset, timestamp, _obstacle(log, step, timestamp))
         number, position = step.number, step.position
@@ -98,7 +102,8 @@ def end_behind(
             if sound < len(entry):
                 return _end_at(log, int(entry.physical_offset[sound]), timestamp)
         elif isinstance(entry, End):
-            return LogEnd(entry.physical_offset, timestamp, None)
+            misplaced = _misplaced_file(log, entry.physical_offset)
+            return LogEnd(entry.physical_offset, timestamp, misplaced)
         elif isinstance(entry, Damage) and entry.reason not in PASSED_OVER:
             return _end_at(log, entry.physical_offset, timestamp)
     raise InternalError(reason="a scan was not closed by its end")
@@ -167,7 +172,7 @@ def _proven_start(
 
 def _obstacle(log: CommitLog, step: Step, timestamp: int) -> Damage | None:
     """The entry of a step as an obstacle, when what stands behind it is newer than what stands
-    before it.
+    before it; a file of another place is one, too.
 
     Older records behind the end are what a truncation by the engine left: its bytes stay until
     they are overwritten.
@@ -177,7 +182,25 @@ def _obstacle(log: CommitLog, step: Step, timestamp: int) -> Damage | None:
     while not isinstance((behind := log.step(number, position)).entry, Record | End):
         number, position = behind.number, behind.position
     if isinstance(behind.entry, End) or behind.entry.store_timestamp < timestamp:
-        return None
+        return _misplaced_file(log, entry.physical_offset)
     if isinstance(entry, Damage):
         return entry
     return Damage(entry.physical_offset, 0, "body-crc-mismatch", "", "")
+
+
+def _misplaced_file(log: CommitLog, start: int) -> Damage | None:
+    """A file of the log that begins at ``start`` with the first record of another one. No crash
+    leaves that: a file is made of zeros, and what is cut off in it has named its own place."""
+    number, position = _place(log, start)
+    if log.files.framed or number == len(log.files.entries) or position:
+        return None
+    entry, mapped = log.files.entries[number], log.files.file(number)
+    mapped.load_entry(0)
+    head = mapped.read_aside(0, LONGEST_PREFIX)
+    first = prefix_at(head, 0, len(head))
+    if first is None or first.magic_code not in TAILS:
+        return None
+    named = first.physical_offset
+    if named < 0 or named == entry.file_from_offset or named % entry.size:
+        return None
+    return Damage(start, 0, MISPLACED_FILE, entry.path.name, str(named))

@@ -1,0 +1,79 @@
+"""A file of the log under the name of another one: an operator's slip, and no crash. Nothing is
+written to such a store, whose messages are all there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.record import Record
+from rmqctl.errors import DamagedStore
+from tests.golden_data import tree_content
+from tests.test_safety.support import Clock, fill_files, message, small_config
+
+CONFIG = small_config(log=4096)
+FILES = 4
+#: Files that have each other's names, and which of them stands where the log goes on.
+SWAPS = {"the last two": (2, 3), "last and first": (3, 0)}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "store"
+    fill_files(root, CONFIG, FILES, more=3)
+    assert len(log_files(root)) == FILES
+    return root
+
+
+def log_files(root: Path) -> list[Path]:
+    return sorted((root / "commitlog").iterdir())
+
+
+def swap(one: Path, other: Path) -> None:
+    aside = one.with_name("aside")
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
+def content(root: Path) -> object:
+    return {name: data for name, data in tree_content(root).items() if name != "lock"}
+
+
+def refuses(root: Path, named: int) -> None:
+    before = content(root)
+    with pytest.raises(DamagedStore, match=f"is the one of offset {named},"):
+        MessageStore(root, CONFIG, writable=True)
+    assert content(root) == before
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("swapped", SWAPS.values(), ids=SWAPS)
+def test_files_with_each_others_names(
+    root: Path, swapped: tuple[int, int], is_killed: bool
+) -> None:
+    files = log_files(root)
+    one, other = (files[number] for number in swapped)
+    if is_killed:
+        (root / "abort").touch()
+    sound = content(root)
+    with MessageStore(root, CONFIG) as store:
+        written = [entry for entry in store.commit_log.walk() if isinstance(entry, Record)]
+    swap(one, other)
+    refuses(root, int(other.name))
+    swap(one, other)
+    assert content(root) == sound
+    with MessageStore(root, CONFIG, writable=True, clock=Clock()) as store:
+        assert store.put_message(message(len(written))).is_ok
+        records = [entry for entry in store.commit_log.walk() if isinstance(entry, Record)]
+    assert len(records) == len(written) + 1
+
+
+def test_a_log_whose_only_file_has_the_name_of_another(root: Path) -> None:
+    first, *others = log_files(root)
+    for path in others[:-1]:
+        path.unlink()
+    others[-1].rename(first)
+    refuses(root, int(others[-1].name))
