@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from struct import pack
 
 import pytest
 
 from rmqctl.cli.main import run
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.record import Record
 from rmqctl.engine.rehearsal import rehearse
+from rmqctl.errors import DamagedStore
 from rmqctl.operations.doctor.simulatestart import (
     Simulation,
     next_words,
@@ -116,6 +120,35 @@ def test_a_file_of_the_log_that_is_cut_is_nothing_that_a_repair_mends(
         done = simulated(root)
         assert (done.outcome.reason or "").startswith(f"commitlog/{file.name}: {size} bytes")
         assert (next_words(done) or ("",))[0] == expected
+
+
+@pytest.mark.parametrize(("is_damaged", "word"), [(False, "flush"), (True, "salvage")])
+def test_a_flush_is_advised_where_it_is_not_refused(
+    golden: Golden, tmp_path: Path, is_damaged: bool, word: str
+) -> None:
+    """A damaged body in the last three files, before those that the checkpoint has a start read."""
+    root, config = copy_tree(golden("basic"), tmp_path / "store"), broker_conf("basic")
+    with MessageStore(root, config) as store:
+        *_, third, _, last = store.commit_log.files.entries
+        records = [one for one in store.commit_log.walk() if isinstance(one, Record)]
+    if is_damaged:
+        record = [one for one in records if one.physical_offset < third.file_from_offset + 60000][
+            -1
+        ]
+        with third.path.open("r+b") as file:
+            file.seek(record.physical_offset - third.file_from_offset + 100)
+            file.write(bytes(20))
+    time = next(r for r in records if r.physical_offset == last.file_from_offset).store_timestamp
+    with (root / "checkpoint").open("r+b") as file:
+        file.write(pack(">qqq", time + 3000, time + 3000, 0))
+    (root / "abort").touch()
+    done = simulated(root)
+    assert done.is_harmless and (next_words(done) or ("",))[0] == word
+    if is_damaged:
+        with pytest.raises(DamagedStore):
+            MessageStore(root, config, writable=True)
+    else:
+        MessageStore(root, config, writable=True).close()
 
 
 def test_the_retention_goes_on_with_what_the_start_leaves(golden: Golden, tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.services import retention
 from rmqctl.engine.settings.filesizes import unproven_log_file
 from rmqctl.engine.settings.logdirectories import dledger_logs
+from rmqctl.engine.start.nearend import check_before
 from rmqctl.engine.state.laterversions import check_understood, queues_not_understood
-from rmqctl.errors import BrokerConfError, FileLengthUnproven, UnsupportedStore
+from rmqctl.errors import BrokerConfError, DamagedStore, FileLengthUnproven, UnsupportedStore
 from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ class LostOfQueue(NamedTuple):
 
 @dataclass
 class Simulation:
-    """What a start does; ``removals`` are what the retention deletes at once after it."""
+    """What a start does; ``removals`` are what the retention deletes at once after it, and
+    ``is_damaged_near_end`` is of a log to which nothing is written: a clean stop's start would
+    delete it."""
 
     root: Path
     version: str
@@ -78,6 +81,7 @@ class Simulation:
     steps: list[Step] = field(default_factory=list)
     messages_lost: int = 0
     bytes_lost: int = 0
+    is_damaged_near_end: bool = False
 
     @property
     def queue_messages_lost(self) -> int:
@@ -120,7 +124,16 @@ def simulate_start(
         _compare_queues(store, done)
         if outcome.starts:
             _ask_retention(store, done, system_clock() if at is None else at, percent)
+            done.is_damaged_near_end = _is_damaged_near_end(store)
     return done
+
+
+def _is_damaged_near_end(store: MessageStore) -> bool:
+    try:
+        check_before(store.commit_log, store.max_offset)
+    except DamagedStore:
+        return True
+    return False
 
 
 def _check_playable(root: Path, config: MessageStoreConfig) -> None:
@@ -307,6 +320,8 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
     if not done.is_harmless:
         return "repair", "--plan", "{plan}"
     if any(one.why == _OF_INDEX for one in done.outcome.deleted):
+        if done.is_damaged_near_end:
+            return "salvage", "--output", "{salvaged}", "--dry-run"  # A flush is refused.
         return ("flush",)  # It does what the start does, and keeps the index.
     return None
 
