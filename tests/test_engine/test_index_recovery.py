@@ -196,6 +196,30 @@ def put_again(root: Path) -> None:
         assert store.put_message(MessageExtBrokerInner("T", b"again")).is_ok
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_is_put_into_a_log_that_has_lost_all_its_records_is_indexed(
+    tmp_path: Path, is_killed: bool
+) -> None:
+    """The end that the header of the index has is not behind the item that it keeps: there it would
+    pass over what is put."""
+    root = tmp_path / "store"
+    killed_store(root)
+    if not is_killed:
+        (root / "abort").unlink()
+    *gone, last = sorted((root / "commitlog").iterdir())
+    for path in gone:
+        path.unlink()
+    last.write_bytes(bytes(1 << 14))
+    with MessageStore(root, CONFIG, writable=True) as store:
+        message = MessageExtBrokerInner("T", b"body", 0, properties={"KEYS": "new"})
+        result = store.put_message(message)
+        assert result.append is not None and result.append.wrote_offset == int(last.name)
+        (found,) = store.query_message("T", "new")
+        assert found.record is not None
+        assert found.record.physical_offset == int(last.name)
+    assert_clean(root, CONFIG)
+
+
 @pytest.mark.parametrize("cut", range(ITEM.size))
 def test_half_an_item_is_none(tmp_path: Path, cut: int) -> None:
     """A page, or a sector, of the newest file is not on disk: it begins amid its last item."""

@@ -154,10 +154,12 @@ def keep(index: IndexFile, kept: int, store_timestamp_at: Callable[[int], int | 
     header = index.header._replace(index_count=kept + 1, hash_slot_count=int((slots > 0).sum()))
     oldest, newest = index.item(1).physical_offset, index.item(kept).physical_offset
     begin, end = store_timestamp_at(oldest), store_timestamp_at(newest)
+    if end is None:  # The log has lost the record, whose second the item has; the first one not.
+        seconds = index.item(kept).time_diff_seconds if kept > 1 else 0
+        end = header.begin_timestamp + seconds * 1000 + 999
     if begin is not None:
         header = header._replace(begin_phy_offset=oldest, begin_timestamp=begin)
-    if end is not None:
-        header = header._replace(end_phy_offset=newest, end_timestamp=end)
+    header = header._replace(end_phy_offset=newest, end_timestamp=end)
     index.mapped.reserve(0, HEADER.size)
     index.store_header(header)
     index.mapped.clear(index.geometry.item_position(kept + 1))
