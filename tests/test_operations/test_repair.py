@@ -875,6 +875,17 @@ def test_a_journal_of_others_is_refused(broken: Path, tmp_path: Path, old: str, 
     assert everything(broken) == before
 
 
+def test_a_journal_that_was_cut_off_is_told_in_our_words(broken: Path, tmp_path: Path) -> None:
+    done = apply(broken, CONFIG, planned(broken, tmp_path))
+    assert done.backup is not None
+    journal = done.backup / "journal.json"
+    whole = journal.read_bytes()
+    for length in (0, 1, len(whole) // 2, len(whole) - 2):
+        journal.write_bytes(whole[:length])
+        with pytest.raises(RepairOvertaken, match="undone: its journal was cut off, or changed"):
+            undo(broken, CONFIG)
+
+
 def test_an_error_says_truly_whether_there_is_a_repair_to_be_ended(
     broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

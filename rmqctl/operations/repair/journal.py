@@ -98,8 +98,8 @@ def read_journal(directory: Path) -> Journal:
         if is_ours and _has_fields(journal) and all(map(_is_of_repair, moves)):
             return journal
         reason = "its journal names what rmqctl never touches, or is of another version"
-    except (ConfigFileUnreadable, NoName, KeyError, TypeError, ValueError) as error:
-        reason = f"its journal cannot be read ({error})"
+    except (ConfigFileUnreadable, NoName, KeyError, TypeError, ValueError):
+        reason = "its journal was cut off, or changed"
     raise RepairOvertaken(verb="ended or undone", reason=reason, kept=str(directory))
 
 
