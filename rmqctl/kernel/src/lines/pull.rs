@@ -127,9 +127,13 @@ fn push_all(
     data: &[u8],
     records: &[(usize, Record)],
 ) -> bool {
+    let fetch = |(start, record): &(usize, Record)| {
+        fetch::range(data, *start, start + record.total_size.min(MOST_TOUCHED));
+    };
+    records.iter().take(AHEAD).for_each(fetch);
     records.iter().enumerate().all(|(number, (position, record))| {
-        if let Some((start, ahead)) = records.get(number + AHEAD) {
-            fetch::range(data, *start, start + ahead.total_size.min(MOST_TOUCHED));
+        if let Some(ahead) = records.get(number + AHEAD) {
+            fetch(ahead);
         }
         lines.push(out, data, *position, record)
     })
