@@ -48,6 +48,7 @@ from rmqctl.serve.processors.table import KNOWN, processor_of
 from rmqctl.serve.services import Services
 from rmqctl.serve.state.calls import Calls, Pending
 from rmqctl.serve.state.clients import Channel
+from rmqctl.serve.state.groups import UnknownGroup
 from rmqctl.serve.state.parked import Parked
 from rmqctl.serve.state.topics import TooMany
 from rmqctl.serve.wire.command import RemotingCommand
@@ -166,6 +167,8 @@ class Broker:
             outcome = ask()
         except (BadRequest, TooMany) as error:
             outcome = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        except UnknownGroup as error:
+            outcome = command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, str(error))
         except NoAnswer as error:
             events.append(Close(request.channel.number, str(error)))
             self._account(request, None, events, now)

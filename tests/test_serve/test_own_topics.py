@@ -12,7 +12,7 @@ import pytest
 from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.serve.processors.request import Served
-from rmqctl.serve.state.owntopics import TopicSwitches
+from rmqctl.serve.state.owntopics import BrokerSwitches
 from tests.test_serve.dialogue import Dialogue, json_of
 from tests.test_serve.test_sending import CONFIG, send
 
@@ -40,7 +40,7 @@ def routes(root: Path, conf: dict[str, str], cluster: str = "c") -> dict[str, tu
     """Queues and permissions of every topic."""
     with WritableStore(root, CONFIG) as store:
         named = {"broker_name": "b", "cluster_name": cluster}
-        served = Served.of(store, switches=TopicSwitches.of(conf), **named)  # type: ignore[arg-type]
+        served = Served.of(store, switches=BrokerSwitches.of(conf), **named)  # type: ignore[arg-type]
         client = Dialogue(served).client()
         names = json_of(client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body)
         found = {}

@@ -39,7 +39,7 @@ from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.processors.table import WRITERS
 from rmqctl.serve.state.accounts import Account, Accounts, Addresses, Perm
-from rmqctl.serve.state.owntopics import TopicSwitches
+from rmqctl.serve.state.owntopics import BrokerSwitches
 from rmqctl.serve.wire.frames import encode_frame
 from tests.seeds import times
 from tests.test_serve.dialogue import Client, Dialogue, json_of
@@ -296,7 +296,7 @@ def test_what_a_message_has_kept_of_a_delay_is_not_its_topic(
 
 def test_topics_are_made_where_that_is_wanted_only(root: Path) -> None:
     with WritableStore(root, CONFIG) as store:
-        client = Dialogue(Served.of(store, switches=TopicSwitches(auto_creates=False))).client()
+        client = Dialogue(Served.of(store, switches=BrokerSwitches(auto_creates=False))).client()
         assert send(client, topic="new").code == ResponseCode.TOPIC_NOT_EXIST
         assert send(client).code == 0
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqctl.serve.broker import Broker
     from rmqctl.serve.hasockets import HaServer
     from rmqctl.serve.sockets import Server
-    from rmqctl.serve.state.owntopics import TopicSwitches
+    from rmqctl.serve.state.owntopics import BrokerSwitches
 
 _LISTEN = "127.0.0.1:10911"
 #: Seconds for which a thread may keep others from running. Each send goes from the sockets' thread
@@ -197,10 +197,10 @@ def command(
             return asyncio.run(_serve(settings, broker, place, ha, writer))
 
 
-def _switches(conf: Mapping[str, str]) -> TopicSwitches:
-    from rmqctl.serve.state.owntopics import TopicSwitches
+def _switches(conf: Mapping[str, str]) -> BrokerSwitches:
+    from rmqctl.serve.state.owntopics import BrokerSwitches
 
-    return TopicSwitches.of(conf)
+    return BrokerSwitches.of(conf)
 
 
 def _check_unchanged(

@@ -32,11 +32,11 @@ def heart_beat(served: Served, request: Request) -> RemotingCommand:
         request.now,
     )
     for consumer in consumers:
-        config = served.groups.find(consumer.group)
-        served.topics.enter(RETRY_GROUP_TOPIC_PREFIX + consumer.group, config.retry_queue_nums)
-        is_changed = served.clients.register_consumer(consumer, member)
-        if is_changed and config.notify_consumer_ids_changed_enable:
-            served.notify_members(consumer.group)
+        config = served.groups.known(consumer.group)
+        if config is not None:
+            served.topics.enter(RETRY_GROUP_TOPIC_PREFIX + consumer.group, config.retry_queue_nums)
+        if served.clients.register_consumer(consumer, member):
+            _notify(served, consumer.group)
     for producer in producers:
         served.clients.register_producer(producer, member)
     return command.answer(ResponseCode.SUCCESS)
@@ -49,13 +49,17 @@ def unregister_client(served: Served, request: Request) -> RemotingCommand:
     if producer is not None:
         served.clients.unregister_producer(producer, request.channel)
     consumer = request.fields.find_group("consumerGroup", served.groups)
-    if (
-        consumer is not None
-        and served.clients.unregister_consumer(consumer, request.channel)
-        and served.groups.find(consumer).notify_consumer_ids_changed_enable
-    ):
-        served.notify_members(consumer)
+    if consumer is not None and served.clients.unregister_consumer(consumer, request.channel):
+        _notify(served, consumer)
     return request.command.answer(ResponseCode.SUCCESS)
+
+
+def _notify(served: Served, group: str) -> None:
+    """Has the members know of a change, unless the group is not to be told of any. One that the
+    broker does not know, whose pulls it refuses, is told."""
+    config = served.groups.known(group)
+    if config is None or config.notify_consumer_ids_changed_enable:
+        served.notify_members(group)
 
 
 def check_client(served: Served, request: Request) -> RemotingCommand:

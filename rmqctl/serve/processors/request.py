@@ -17,7 +17,7 @@ from rmqctl.serve.state.clients import Channel, Clients
 from rmqctl.serve.state.groups import Groups
 from rmqctl.serve.state.locks import QueueLocks
 from rmqctl.serve.state.offsets import Offsets
-from rmqctl.serve.state.owntopics import DEFAULT_SWITCHES, TopicSwitches, own_topics
+from rmqctl.serve.state.owntopics import DEFAULT_SWITCHES, BrokerSwitches, own_topics
 from rmqctl.serve.state.parked import ParkedPulls
 from rmqctl.serve.state.statistics import Statistics
 from rmqctl.serve.state.topics import PERM_ALL, PERM_READ, Topics
@@ -130,7 +130,7 @@ class Served:
         advertise: str | None = None,
         host_name: str = "localhost",
         ends_offsets: bool = False,
-        switches: TopicSwitches = DEFAULT_SWITCHES,
+        switches: BrokerSwitches = DEFAULT_SWITCHES,
         answers_first: bool = False,
         clock: Callable[[], int] = _no_clock,
         accounts: Accounts | None = None,
@@ -138,7 +138,8 @@ class Served:
         """A store, under the names that are given, or else its broker's own, as far as its files
         tell. One that is open for reading grants no permission to write.
 
-        :param switches: which topics there are to be of a broker's own.
+        :param switches: which topics there are to be of a broker's own, and whether groups are
+            entered that nobody knew.
         :param answers_first: ASYNC_FLUSH: what is sent is answered before it is on disk, and
             consumers see it then. Slaves do not.
         :param clock: milliseconds since the epoch, where the store has no clock of its own.
@@ -162,7 +163,7 @@ class Served:
         )
         if store.writable:
             topics.enter_own(own_topics(names.broker, names.cluster, switches))
-        groups = Groups(store.root, store.config.enable_lmq)
+        groups = Groups(store.root, store.config.enable_lmq, switches.creates_groups)
         offsets = Offsets(store.root, store.config.enable_lmq)
         statistics = Statistics(names.cluster)
         served = cls(

@@ -214,7 +214,11 @@ def _retried(
 ) -> MessageExtBrokerInner:
     """``handleRetryAndDLQ``: what has been consumed too often goes to the dead letters."""
     group = header.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
-    most = served.groups.find(group).retry_max_times
+    config = served.groups.known(group)
+    if config is None:
+        remark = f"subscription group not exist, {group}"
+        raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    most = config.retry_max_times
     is_later = request.command.version >= VERSION_MAX_RECONSUME_TIMES
     if is_later and header.max_reconsume_times is not None:
         most = header.max_reconsume_times

@@ -14,6 +14,22 @@ from rmqctl.serve.state.topics import MAX_QUEUES, TooMany
 
 #: Groups that clients may have entered beside those of the store.
 MAX_ENTERED = 10_000
+#: Groups that every broker knows, whatever its file says (``SubscriptionGroupManager#init``).
+OWN_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+#: What begins the names of groups that are entered even where others are not.
+_SYSTEM_GROUP = "CID_RMQ_SYS_"
+
+
+class UnknownGroup(Exception):
+    """A group is asked for that is not there, and groups are not to be entered."""
 
 
 class GroupConfig(NamedTuple):
@@ -45,16 +61,19 @@ class GroupConfig(NamedTuple):
 
 
 class Groups:
-    """The groups of ``subscriptionGroup.json``.
+    """The groups of ``subscriptionGroup.json``, and those that every broker has.
 
     :raises ConfigFileUnreadable: the file is broken, and its ``.bak`` does not help.
     """
 
-    def __init__(self, root: Path, enable_lmq: bool = False) -> None:
-        """:param enable_lmq: groups of light queues are known without being entered."""
+    def __init__(self, root: Path, enable_lmq: bool = False, creates: bool = True) -> None:
+        """:param enable_lmq: groups of light queues are known without being entered.
+        :param creates: a group that nobody knew is entered (``autoCreateSubscriptionGroup``)."""
         value = brokerjson.read_config(root, brokerjson.SUBSCRIPTION_GROUP)
         table = brokerjson.table_of(value, "subscriptionGroupTable")
-        self._groups = {str(name): _group(str(name), entry) for name, entry in table.items()}
+        self._groups = {name: GroupConfig(name) for name in OWN_GROUPS}
+        self._groups |= {str(name): _group(str(name), entry) for name, entry in table.items()}
+        self._creates = creates
         self._entered = 0
         self._has_light = enable_lmq
         self._data_version = data_version(value)
@@ -72,15 +91,22 @@ class Groups:
         return {"dataVersion": self._data_version, "subscriptionGroupTable": table}
 
     def find(self, name: str) -> GroupConfig:
-        """The group; one that nobody knew is entered (``autoCreateSubscriptionGroup``). One of a
-        light queue is none of them (``LmqSubscriptionGroupManager``).
+        """The group, as :meth:`known`. :raises UnknownGroup: there is none, nor is to be."""
+        found = self.known(name)
+        if found is None:
+            raise UnknownGroup(f"subscription group not exist, {name}")
+        return found
+
+    def known(self, name: str) -> GroupConfig | None:
+        """The group; one that nobody knew is entered, unless a ``broker.conf`` says otherwise. One
+        of a light queue is none of them (``LmqSubscriptionGroupManager``).
 
         :raises TooMany: clients have entered enough.
         """
         if self._has_light and name.startswith(LMQ_PREFIX):
             return GroupConfig(name)
         found = self._groups.get(name)
-        if found is None:
+        if found is None and (self._creates or name.startswith(_SYSTEM_GROUP)):
             if self._entered >= MAX_ENTERED:
                 raise TooMany(f"clients have entered {MAX_ENTERED} groups already")
             self._entered += 1

@@ -26,11 +26,13 @@ _OFFSET_MOVED_EVENT, _TRACE = "OFFSET_MOVED_EVENT", "RMQ_SYS_TRACE_TOPIC"
 _BENCHMARK_QUEUES, _SCHEDULE_QUEUES = 1024, 18
 
 
-class TopicSwitches(NamedTuple):
-    """What a ``broker.conf`` says of these topics (``BrokerConfig``), by its defaults.
+class BrokerSwitches(NamedTuple):
+    """What a ``broker.conf`` says of what a broker makes by itself (``BrokerConfig``), by its
+    defaults.
 
     ``trace_topic`` is the name of the topic of traces; None: there is to be none.
     ``template_queues`` is how many queues TBW102 has, ``defaultTopicQueueNums``.
+    ``creates_groups``: groups that nobody knew are entered, ``autoCreateSubscriptionGroup``.
     """
 
     auto_creates: bool = True
@@ -38,9 +40,10 @@ class TopicSwitches(NamedTuple):
     broker_topic: bool = True
     trace_topic: str | None = None
     template_queues: int = 8
+    creates_groups: bool = True
 
     @classmethod
-    def of(cls, conf: Mapping[str, str]) -> TopicSwitches:
+    def of(cls, conf: Mapping[str, str]) -> BrokerSwitches:
         """Those of the lines of a ``broker.conf``."""
 
         def is_on(name: str, default: str) -> bool:
@@ -54,13 +57,14 @@ class TopicSwitches(NamedTuple):
             is_on("brokerTopicEnable", "true"),
             conf.get("msgTraceTopicName", _TRACE) if is_on("traceTopicEnable", "false") else None,
             usual if queues is None else min(max(queues, 0), MAX_QUEUES),
+            is_on("autoCreateSubscriptionGroup", "true"),
         )
 
 
-DEFAULT_SWITCHES = TopicSwitches()
+DEFAULT_SWITCHES = BrokerSwitches()
 
 
-def own_topics(broker: str, cluster: str, switches: TopicSwitches) -> dict[str, ServedTopic]:
+def own_topics(broker: str, cluster: str, switches: BrokerSwitches) -> dict[str, ServedTopic]:
     """The topics by their names. Of one name the later counts: a broker that is called as its
     cluster has that topic with one queue."""
 
