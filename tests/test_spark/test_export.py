@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
-from datetime import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rmqctl.cli.commands import export as command
+from rmqctl.cli.main import run
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.scan.choice import Choice
@@ -48,8 +52,7 @@ def here(golden: Golden, names: list[str], to: Path, kind: str, columns: list[st
 
 
 def plain(value: bytes | datetime) -> str:
-    """Spark writes timestamps without a zone (INT96)."""
-    return value.hex() if isinstance(value, bytes) else str(value.replace(tzinfo=None))
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def contents(directory: Path) -> dict[str, list[str]]:
@@ -164,3 +167,67 @@ def test_import_takes_what_was_exported_here(
             for store in (old, new)
         ]
     assert kept[0] == kept[1]
+
+
+def test_a_time_of_any_year_is_the_same_for_every_reader(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of INT96, which Spark writes by default, pyarrow makes another time after 2262."""
+    from rmqctl.spark.report import export
+
+    root, columns = tmp_path / "store", exported_columns("born_time")
+    born = datetime(5000, 1, 1, tzinfo=UTC)
+    late = message(0)
+    late.born_timestamp = int(born.timestamp()) * 1000
+    with MessageStore(root, CONFIG, writable=True, create=True) as opened:
+        assert opened.put_message(late).is_ok
+    export.export(
+        export.selected(spark, [str(root)], {}, columns), columns, str(tmp_path / "out"), "parquet"
+    )
+    (path,) = (tmp_path / "out").rglob("*.parquet")
+    assert pq.ParquetFile(path).read().to_pylist() == [{"born_time": born}]
+    # The session is the caller's.
+    assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "INT96"
+
+
+@pytest.mark.parametrize("oddity", ["short log", "no log", "link to nowhere", "short queue"])
+def test_both_say_what_is_odd(
+    spark: SparkSession,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    oddity: str,
+) -> None:
+    """Files of the log whose length is wrong, or that lie elsewhere; of queues nothing is read."""
+
+    @contextmanager
+    def session(*_: object) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(command, "spark_session", session)
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as opened:
+        assert all(opened.put_message(message(number)).is_ok for number in range(40))
+    log = sorted((root / "commitlog").iterdir())
+    queue = next(path for path in (root / "consumequeue").rglob("*") if path.is_file())
+    if oddity == "no log":
+        for path in log:
+            path.unlink()
+    elif oddity == "link to nowhere":
+        log[1].unlink()
+        log[1].symlink_to("/nowhere/at/all")
+    else:
+        path = log[1] if oddity == "short log" else queue
+        path.write_bytes(path.read_bytes()[:78])
+    told = []
+    for number, more in enumerate(([], ["--master", "local[2]"])):
+        to = tmp_path / f"out{number}"
+        words = ["export", "--store", str(root), "--output", str(to), "--format", "ndjson"]
+        code = run([*words, *more])
+        out, err = capfd.readouterr()
+        told.append((code, out.replace(str(to), ""), err))
+        assert to.exists() == (oddity != "link to nowhere")
+    assert told[0] == told[1]
+    code, _, err = told[0]
+    assert code == {"short queue": 0, "link to nowhere": 5}.get(oddity, 1)
+    assert ("note: " in err) == (oddity != "short queue")

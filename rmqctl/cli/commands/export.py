@@ -20,6 +20,8 @@ from rmqctl.cli.spark_options import (
 
 if TYPE_CHECKING:
     from rmqctl.cli.output import RowWriter
+    from rmqctl.cli.settings import Settings
+    from rmqctl.engine.messagestore import MessageStore
     from rmqctl.rows.exported import Exported
 
 
@@ -125,6 +127,17 @@ def _as_store(
     return int(bool(done.damages) or mismatches or not done.messages)
 
 
+def _opened(one: Settings) -> MessageStore:
+    """The store, of which the log alone is read, and the notes on what is odd about it.
+
+    :raises NotAFile: messages may lie behind a link that leads nowhere.
+    """
+    store = one.open(every_queue=False)
+    store.commit_log.files.check_regular(links_only=True)
+    one.note_uncommitted()
+    return store
+
+
 def _here(
     settings: SparkSettings,
     writer: RowWriter,
@@ -145,10 +158,8 @@ def _here(
             one = settings.settings(store=name)
             given = one.config.broker_name if len(settings.named) == 1 else ""
             source = source_of(str(one.root.absolute()), given)
-            store = stack.enter_context(one.open())
-            store.commit_log.files.check_regular(links_only=True)
+            store = stack.enter_context(_opened(one))
             stores.append(StoreToExport(store, source))
-            one.note_uncommitted()
         size = sum(one.store.max_offset - one.store.min_offset for one in stores)
         advance = stack.enter_context(settings.settings().progress("export", size, writer))
         return export(stores, columns, Path(local_path(to)), kind, choice, advance)
@@ -163,6 +174,9 @@ def _on_spark(
     options: dict[str, Any],
 ) -> Exported:
     source = settings.source_options
+    for name in settings.named:
+        if "://" not in name:
+            _opened(settings.settings(store=name)).close()
     with (
         settings.settings().progress("export", 1000, writer, counts=True) as advance,
         spark_session(options, advance, 1000) as spark,

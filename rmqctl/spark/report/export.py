@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import pyarrow as pa
 from rmqctl.engine.record.fields import MESSAGE
 from rmqctl.engine.record.status import BODY_CRC_MISMATCH
 from rmqctl.rows.exported import BASE64, NO_DAY, SUFFIXES, Exported, file_columns
-from rmqctl.spark.session.session import runs_here
+from rmqctl.spark.session.session import MICROSECONDS, TIMES, runs_here
 from rmqctl.spark.session.staging import NotShared, in_new_directory, is_remote
 from rmqctl.spark.source.datasource import scan_with_damage
 
@@ -85,11 +87,26 @@ def export(rows: DataFrame, columns: list[str], to: str, kind: str) -> Exported:
         if kind == "csv":
             spaces = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
             writer = writer.options(header="true", escape='"', **spaces)
-        writer.format("text" if are_lines else FORMATS[kind]).save(place)
+        with _times_of_any_year(rows.sparkSession):
+            writer.format("text" if are_lines else FORMATS[kind]).save(place)
         if are_lines:
             _named_as_lines(Path(place))
     told = seen.get
     return Exported(*(told[name] or 0 for name in ("messages", "damage", "mismatches")))
+
+
+@contextmanager
+def _times_of_any_year(spark: SparkSession) -> Iterator[None]:
+    """Has Parquet hold times as an export without Spark writes them, unless the session says how.
+    By default they are INT96: of such a time after 2262 pyarrow and others make another one."""
+    if spark.conf.get(TIMES, None) is not None:
+        yield
+        return
+    spark.conf.set(TIMES, MICROSECONDS)
+    try:
+        yield
+    finally:
+        spark.conf.unset(TIMES)
 
 
 def _is_seen(place: str) -> Any:

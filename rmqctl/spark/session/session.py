@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 10
 #: So long Java has to end and to remove what it made before it had a directory of its own.
 _END_SECONDS = 60
+#: How times are in Parquet, and the form that holds those of any year.
+TIMES, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
 #: Of queries. What is kept of one (``persist``) are groups, few mostly: without this each of 200
 #: parts of them, most without a row, is a task of its own.
 _QUERIES = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    TIMES: MICROSECONDS,
 }
 #: Bytes of a socket's path that the system takes, and of the name that PySpark gives one in its
 #: directory (``/.`` a UUID ``.sock``).
