@@ -10,6 +10,9 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.errors import DamagedStore
+from rmqctl.operations.doctor.simulatestart import next_words, simulate_start
+from rmqctl.operations.verify import Finding, verify
+from rmqctl.operations.verify.findings import MISPLACED
 from tests.golden_data import tree_content
 from tests.test_safety.support import Clock, fill_files, message, small_config
 
@@ -77,3 +80,30 @@ def test_a_log_whose_only_file_has_the_name_of_another(root: Path) -> None:
         path.unlink()
     others[-1].rename(first)
     refuses(root, int(others[-1].name))
+
+
+@pytest.mark.parametrize(
+    ("swapped", "is_cut"),
+    # A start reads files as they follow each other, and asks no record for its place.
+    [*((swapped, True) for swapped in SWAPS.values()), ((1, 2), False)],
+    ids=[*SWAPS, "two in the middle"],
+)
+def test_verify_and_simulate_start_name_the_files(
+    root: Path, swapped: tuple[int, int], is_cut: bool
+) -> None:
+    """Nothing is lost, and nobody says so."""
+    one, other = (log_files(root)[number] for number in swapped)
+    swap(one, other)
+    found = [row for row in verify(root, CONFIG) if isinstance(row, Finding)]
+    told = {row.path: (row.expected, row.found) for row in found if row.advice == MISPLACED}
+    assert told.keys() == {f"commitlog/{path.name}" for path in (one, other)}
+    for path, another in ((one, other), (other, one)):
+        expected, named = told[f"commitlog/{path.name}"]
+        assert expected == str(int(path.name))
+        assert (named or "").split()[0] == str(int(another.name))
+    codes = {row.code for row in found if row.structure == "commitlog"}
+    assert codes == {"physical-offset-mismatch"}
+    assert next_words(simulate_start(root, CONFIG)) == (("verify",) if is_cut else None)
+    swap(one, other)
+    assert not [row for row in verify(root, CONFIG) if isinstance(row, Finding)]
+    assert next_words(simulate_start(root, CONFIG)) is None

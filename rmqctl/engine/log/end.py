@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.record.record import (
     Damage,
 )
 from rmqctl.errors import DamagedStore
+
+if TYPE_CHECKING:
+    from rmqctl.engine.files.filequeue import FileEntry
 
 #: Bytes behind the end that are looked at when a store is opened.
 NEAR = 1 << 20
@@ -27,6 +30,13 @@ class LogEnd(NamedTuple):
     offset: int
     store_timestamp: int
     obstacle: Damage | None
+
+
+def is_of_other_file(entry: FileEntry, named: int) -> bool:
+    """Whether the record at the front of a file names, as its own place, the front of another one:
+    the files were swapped, or renamed. No crash leaves that: a file is made of zeros, and what is
+    cut off in it has named its own place."""
+    return named >= 0 and named != entry.file_from_offset and named % entry.size == 0
 
 
 def check_end(end: LogEnd) -> None:

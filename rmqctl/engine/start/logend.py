@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from formats.constants import END_FILE_MIN_BLANK_LENGTH, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.dispatch.rules import has_bad_delay
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog, Step
-from rmqctl.engine.log.end import BAD_DELAY, MISPLACED_FILE, NEAR, LogEnd
+from rmqctl.engine.log.end import BAD_DELAY, MISPLACED_FILE, NEAR, LogEnd, is_of_other_file
 from rmqctl.engine.record.record import (
     LONGEST_PREFIX,
     TAILS,
@@ -189,8 +189,7 @@ def _obstacle(log: CommitLog, step: Step, timestamp: int) -> Damage | None:
 
 
 def _misplaced_file(log: CommitLog, start: int) -> Damage | None:
-    """A file of the log that begins at ``start`` with the first record of another one. No crash
-    leaves that: a file is made of zeros, and what is cut off in it has named its own place."""
+    """A file of the log that begins at ``start`` with the first record of another one."""
     number, position = _place(log, start)
     if log.files.framed or number == len(log.files.entries) or position:
         return None
@@ -201,6 +200,6 @@ def _misplaced_file(log: CommitLog, start: int) -> Damage | None:
     if first is None or first.magic_code not in TAILS:
         return None
     named = first.physical_offset
-    if named < 0 or named == entry.file_from_offset or named % entry.size:
+    if not is_of_other_file(entry, named):
         return None
     return Damage(start, 0, MISPLACED_FILE, entry.path.name, str(named))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.log.end import MISPLACED_FILE
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.rehearsal.model import Deleted, Outcome, QueueState, Step
@@ -70,7 +71,7 @@ class LostOfQueue(NamedTuple):
 class Simulation:
     """What a start does; ``removals`` are what the retention deletes at once after it, and
     ``is_damaged_near_end`` is of a log to which nothing is written: a clean stop's start would
-    delete it."""
+    delete it. ``is_misplaced``: it would go on at a file that is another one's."""
 
     root: Path
     version: str
@@ -82,6 +83,7 @@ class Simulation:
     messages_lost: int = 0
     bytes_lost: int = 0
     is_damaged_near_end: bool = False
+    is_misplaced: bool = False
 
     @property
     def queue_messages_lost(self) -> int:
@@ -122,6 +124,8 @@ def simulate_start(
     with MessageStore(root, config) as store:
         _compare_log(store, done)
         _compare_queues(store, done)
+        obstacle = store.obstacle.obstacle
+        done.is_misplaced = obstacle is not None and obstacle.reason == MISPLACED_FILE
         if outcome.starts:
             _ask_retention(store, done, system_clock() if at is None else at, percent)
             done.is_damaged_near_end = _is_damaged_near_end(store)
@@ -315,6 +319,8 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
         return None
     if (done.outcome.reason or "").startswith((f"{paths.LOCK}:", f"{paths.CHECKPOINT}:")):
         return ("verify",)  # Which says what to look at: no repair moves these away.
+    if done.is_misplaced:
+        return ("verify",)  # Which says what files are called wrong.
     if done.messages_lost or _LENGTH_OF_LOG.match(done.outcome.reason or ""):
         return "salvage", "--output", "{salvaged}", "--dry-run"
     if not done.is_harmless:

@@ -27,6 +27,12 @@ _LOG_LOST = (
     "where they are, and takes these from a replica with --from."
 )
 
+#: The advice on a file of the log that begins with the record of another one.
+MISPLACED = (
+    "The file is whole, and another one's, as its first record says: files of the log were swapped "
+    "or renamed. Keep the broker down, whose start may delete them; give each the name of its "
+    "first record's place, in 20 digits, and verify again."
+)
 #: The advice on what stands behind the end of the log where units point there, too: after a crash,
 #: and after a clean stop.
 TORN_BEHIND_ITS_UNIT = (

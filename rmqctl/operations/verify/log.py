@@ -22,6 +22,7 @@ from rmqctl.engine.dispatch.batches import bad_delay_rows, without_place
 from rmqctl.engine.dispatch.multi import offsets_are_numbers
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.end import is_of_other_file
 from rmqctl.engine.record.record import Blank, Damage, End
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Bytes, Ints, take
@@ -35,6 +36,7 @@ from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.dledger import EntryChecker
 from rmqctl.operations.verify.findings import (
     CODES,
+    MISPLACED,
     TORN_BEHIND_ITS_UNIT,
     WAS_WHOLE,
     Finding,
@@ -202,12 +204,23 @@ class LogChecker:
         )
 
     def _damage(self, damage: Damage) -> Finding:
-        return finding(
+        found = finding(
             damage.reason,
             expected=damage.expected,
             found=f"{damage.found} ({damage.length} bytes to the next record)",
             **self._where(damage.physical_offset),
         )
+        return found._replace(advice=MISPLACED) if self._is_misplaced(damage) else found
+
+    def _is_misplaced(self, place: Damage | End) -> bool:
+        """Whether the front of a file is that of another one."""
+        files = self.log.files
+        number = files.index_of(place.physical_offset)
+        if place.reason != "physical-offset-mismatch" or number < 0 or files.framed:
+            return False
+        entry = files.entries[number]
+        is_front = place.physical_offset == entry.file_from_offset
+        return is_front and is_of_other_file(entry, int(place.found))
 
     def _end(self, end: End) -> Iterator[Finding]:
         where = self._where(end.physical_offset)
@@ -221,6 +234,9 @@ class LogChecker:
             yield suspect._replace(code="torn-tail", severity=torn.severity, advice=torn.advice)
         elif end.residue and end.reason == "zeroed-records":
             yield finding("residue-after-end", found=f"{end.residue} bytes", **where)
+        elif self._is_misplaced(end):
+            mismatch = finding(end.reason, expected=end.expected, found=end.found, **where)
+            yield mismatch._replace(advice=MISPLACED)
         elif end.residue:
             stale = end.reason == "physical-offset-mismatch"
             code = "stale-record" if stale else "torn-tail"
