@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -100,14 +101,19 @@ def test_a_file_without_items_is_the_engines(
         for properties in ([{"KEYS": names}] if keys else []) + [{"TAGS": "tag"}]
     ]
     store = engine.open(tmp_path / "by-engine", values)
-    times = iter([row["storeTimestamp"] for row in store.put(made)])
-    store.settle()
+    stored = []
+    for message in made:
+        stored += store.put([message])
+        store.settle()
+        # The engine names a file by the millisecond: a second one in the same would be the first.
+        time.sleep(0.002)
     store.shutdown()
+    times = iter([row["storeTimestamp"] for row in stored])
     root, config = tmp_path / "store", config_of(values)
-    time = 0
-    with MessageStore(root, config, writable=True, create=True, clock=lambda: time) as writer:
+    now = 0
+    with MessageStore(root, config, writable=True, create=True, clock=lambda: now) as writer:
         for message in made:
-            time = next(times)
+            now = next(times)
             assert writer.put_message(message, flush=False).is_ok
     wanted = index_contents(tmp_path / "by-engine" / "index")
     assert index_contents(root / "index") == wanted
