@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -34,3 +35,28 @@ def test_queues_that_broker_conf_does_not_explain_are_built_and_told(
         assert done.rows[0]["unexplained"] == []
     # Nothing is said where queues are left alone.
     assert "note" not in cli("rebuild", "index", *line[2:]).err
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["queues there", "queues lost"])
+def test_a_dry_run_ends_as_the_rebuild_does(tmp_path: Path, cli: Cli, kept: bool) -> None:
+    """Which queues match the log says, where their directories are lost."""
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    conf.write_text(BROKER_CONF)
+    with MessageStore(root, parse_broker_conf(BROKER_CONF), writable=True, create=True) as store:
+        assert store.put_message(MessageExtBrokerInner("orders", b"x", queue_id=1)).is_ok
+    if not kept:
+        rmtree(root / "consumequeue")
+    for wanted, code in (
+        (("--topic", "Nope"), 1),
+        (("--topic", "orders", "--queue-id", "0"), 1),
+        (("--queue-id", "2"), 1),
+        (("--topic", "orders"), 0),
+        (("--queue-id", "1"), 0),
+        ((), 0),
+    ):
+        line = ["rebuild", "queues", *wanted, "--store", root, "--broker-conf", conf]
+        planned = cli(*line, "--in-place", "--dry-run")
+        done = cli(*line, "--output", tmp_path / "-".join(["built", *wanted]))
+        assert planned.code == done.code == code, (wanted, planned.err, done.err)
+        for one in (planned, done):
+            assert ("the log has no message of such a queue" in one.err) == bool(code)

@@ -109,7 +109,7 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     if options["topic"] is not None:
         _note_absent_topic(stores[0], options["topic"])
     if options["dry_run"]:
-        return _print_plans(stores[0], plans, outputs, purge=options["purge"])
+        return _print_plans(stores[0], plans, outputs, options)
     if not options["yes"]:
         _ask_consent(plans, in_place=options["in_place"], purge=options["purge"])
     return _rebuild(stores[0], what, plans, outputs, options)
@@ -188,14 +188,17 @@ def _note_absent_topic(settings: Settings, topic: str) -> None:
 
 
 def _print_plans(
-    settings: Settings, plans: list[RebuildPlan], outputs: list[Path | None], *, purge: bool
+    settings: Settings,
+    plans: list[RebuildPlan],
+    outputs: list[Path | None],
+    options: dict[str, Any],
 ) -> int:
-    from rmqctl.operations.mend.rebuild import plan_row
+    from rmqctl.operations.mend.rebuild import finds_queue, plan_row
 
     with settings.writer(vertical=True) as writer:
         for plan, target in zip(plans, outputs, strict=True):
-            writer.row(plan_row(plan, target, purge=purge))
-    return 0
+            writer.row(plan_row(plan, target, purge=options["purge"]))
+    return _told_of_queues(settings, found=not _narrows(options) or any(map(finds_queue, plans)))
 
 
 def _ask_consent(plans: list[RebuildPlan], *, in_place: bool, purge: bool) -> None:
@@ -227,11 +230,22 @@ def _rebuild(
         done.summary(options["output"])
     if done.failure is not None:
         raise done.failure
-    narrowed = options["topic"] is not None or options["queue_id"] is not None
-    if writes and narrowed and not done.queues:
-        settings.note("note: the log has no message of such a queue: `rmqctl queues` lists them.")
-        return 1
+    if _narrows(options) and not done.queues:
+        return _told_of_queues(settings, found=False)
     return int(done.damaged)
+
+
+def _narrows(options: dict[str, Any]) -> bool:
+    """Whether queues are written, and not all of them."""
+    writes = options["output"] is not None or options["in_place"]
+    return writes and (options["topic"] is not None or options["queue_id"] is not None)
+
+
+def _told_of_queues(settings: Settings, *, found: bool) -> int:
+    """The exit code by whether a queue is, or would be, written of those asked for."""
+    if not found:
+        settings.note("note: the log has no message of such a queue: `rmqctl queues` lists them.")
+    return int(not found)
 
 
 def _add_missing(settings: Settings, what: str, jobs: int, *, dry_run: bool) -> int:

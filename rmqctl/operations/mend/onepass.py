@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -175,7 +176,7 @@ class _Builder:
         self._summary.records += len(batch)
         if self._queues is not None:
             self._summary.damage += without_place(batch)
-            units = self._wanted(unit_batch(batch, self._dispatcher), scanner)
+            units = _wanted(self._plan, unit_batch(batch, self._dispatcher), scanner)
             self._pending.append(units)
             ext_timestamps = self._derived.ext_timestamps(batch, units)
             if ext_timestamps is not None:
@@ -217,23 +218,6 @@ class _Builder:
         self._derived.put_keys(keys, last_record)
         self._summary.index_items += len(keys.key_hash)
 
-    def _wanted(self, units: UnitBatch, scanner: Scanner) -> UnitBatch:
-        """The units of the queues that were asked for."""
-        import numpy as np
-
-        plan = self._plan
-        if plan.topic is None and plan.queue_id is None and plan.only is None:
-            return units
-        keep = np.ones(len(units.size), bool)
-        if plan.only is not None:
-            names = [(scanner.topics.id_of(topic) << 32) + number for topic, number in plan.only]
-            keep &= np.isin((units.topic_id.astype(np.int64) << 32) + units.queue_id, names)
-        if plan.topic is not None:
-            keep &= units.topic_id == scanner.topics.id_of(plan.topic)
-        if plan.queue_id is not None:
-            keep &= units.queue_id == plan.queue_id
-        return type(units)(*(column[keep] for column in units))
-
     def _put_pending(self, scanner: Scanner, *, is_last: bool = False) -> None:
         """Has the units that wait put; unless they are the last ones their queues' names are then
         on their way to disk."""
@@ -266,6 +250,48 @@ class _Builder:
         if self._queues is not None:
             self._summary.queues += sum(1 for _ in self._queues.directories())
         return self._summary
+
+
+def _wanted(plan: RebuildPlan, units: UnitBatch, scanner: Scanner) -> UnitBatch:
+    """The units of the queues that were asked for."""
+    import numpy as np
+
+    if plan.topic is None and plan.queue_id is None and plan.only is None:
+        return units
+    keep = np.ones(len(units.size), bool)
+    if plan.only is not None:
+        names = [(scanner.topics.id_of(topic) << 32) + number for topic, number in plan.only]
+        keep &= np.isin((units.topic_id.astype(np.int64) << 32) + units.queue_id, names)
+    if plan.topic is not None:
+        keep &= units.topic_id == scanner.topics.id_of(plan.topic)
+    if plan.queue_id is not None:
+        keep &= units.queue_id == plan.queue_id
+    return type(units)(*(column[keep] for column in units))
+
+
+def finds_queue(plan: RebuildPlan) -> bool:
+    """Whether there is a queue of those asked for: in the store, else in the log, which is read up
+    to its first message. :raises CannotRead: the system refuses a file of the log."""
+    for name in (paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE):
+        there = paths.queue_directories(plan.root / name)
+        if any(plan.includes(where.topic, where.queue_id) for where in there):
+            return True
+    from rmqctl.engine.dispatch.batches import batch_queue_units, unit_batch
+    from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.scanner import Scanner
+
+    dispatcher = Dispatcher(plan.config, batch_topics(plan.root))
+    with closing(open_commit_log(plan.root, plan.config, plan.commit_log_file_size)) as log:
+        scanner = Scanner(log)
+        with closing(scanner.scan()) as entries:
+            for entry in entries:
+                if not isinstance(entry, Batch):
+                    continue
+                if len(_wanted(plan, unit_batch(entry, dispatcher), scanner).size):
+                    return True
+                if any(plan.includes(*queue) for queue in batch_queue_units(entry, dispatcher)):
+                    return True
+    return False
 
 
 def batch_queues_of(plan: RebuildPlan, output: Path) -> BatchQueueTableWriter | None:

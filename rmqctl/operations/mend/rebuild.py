@@ -18,7 +18,7 @@ from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import CannotWrite, CommitLogMissing
-from rmqctl.operations.mend.onepass import Build, RebuildSummary, one_pass
+from rmqctl.operations.mend.onepass import Build, RebuildSummary, finds_queue, one_pass
 from rmqctl.operations.mend.rebuildplan import (
     RebuildPlan,
     as_it_is_now,
@@ -46,6 +46,7 @@ __all__ = [
     "ask_consent",
     "check_explained",
     "damage_rows",
+    "finds_queue",
     "kept_directories",
     "one_pass",
     "plan_rebuild",
