@@ -18,10 +18,15 @@ def check_outside(option: str, place: str | Path, stores: Iterable[Settings]) ->
     """Before anything is read. A place behind a URL lies in no store of this machine.
 
     :param option: what the place was given with.
-    :raises click.UsageError: it lies in one of the stores.
+    :raises click.UsageError: it lies in one of the stores; or it is ``-``, which would become a
+        file of that name: standard output has the rows.
     """
     from rmqctl.engine.files.paths import local_path
 
+    if str(place) == "-":
+        raise click.UsageError(
+            f"{option} is -, but standard output has the rows: give a name, ./- for just that one."
+        )
     path = local_path(str(place))
     if "://" in path:
         return

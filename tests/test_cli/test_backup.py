@@ -84,8 +84,8 @@ def test_bad_input(cli: Cli, store: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     backups: list[tuple[int, str, tuple[str | Path, ...]]] = [
         (2, "missing option", ("create",)),
-        (5, "inside the store", ("create", "--output", store / "backup")),
-        (5, "inside the store", ("create", "--output", store / "b.tar.zst")),
+        (2, "lies in the store", ("create", "--output", store / "backup")),
+        (2, "lies in the store", ("create", "--output", store / "b.tar.zst")),
         (6, "exists already", ("create", "--output", full)),
         (6, "exists already", ("create", "--output", other)),
         (2, "one file", ("create", "--output", "memory://there/is/a/directory")),

@@ -32,6 +32,8 @@ LINES = [
     "salvage --output PLACE --store OTHER --from STORE",
     "corrupt --output PLACE --store STORE",
     "serve --access-log PLACE --store STORE",
+    "backup create --output PLACE --store STORE",
+    "backup --output PLACE --store STORE --dry-run",
 ]
 
 
@@ -52,6 +54,28 @@ def test_nothing_is_written_into_a_store(
         assert "lies in the store" in done.err and "outside" in done.err
         assert str(store) in done.err.replace("\n", " ")
     assert state(tmp_path) == before and not list(tmp_path.glob("*.html"))
+
+
+@pytest.mark.parametrize(
+    "line", [*(one for one in LINES if "file://" not in one), "restore STORE --output PLACE"]
+)
+def test_a_dash_becomes_no_file(
+    line: str,
+    cli: Cli,
+    store: Path,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Elsewhere it is standard output, where the rows are."""
+    other = tmp_path_factory.getbasetemp() / "store-of-60"
+    words = {"OTHER": str(other), "STORE": str(store), "HTML": str(tmp_path / "h.html")}
+    monkeypatch.chdir(tmp_path)
+    before = sorted(os.listdir(tmp_path))
+    done = cli(*((words | {"PLACE": "-"}).get(word, word) for word in line.split()))
+    assert done.code == 2 and done.out == "", done
+    assert "standard output" in done.err and "./-" in done.err
+    assert sorted(os.listdir(tmp_path)) == before
 
 
 @pytest.mark.parametrize("line", ["stats --html PLACE", "export --format ndjson --output PLACE"])

@@ -77,11 +77,13 @@ def create(settings: Settings, output: str, base: str | None, dry_run: bool) -> 
     --base needs that one, and what it was made on, to be restored. Prints a row of type part for
     each directory of the store, then a summary.
     """
+    from rmqctl.cli.outside import check_outside
     from rmqctl.operations.backup.check import create_summary, part_rows
     from rmqctl.operations.backup.create import Wanted, data_bytes, shown
     from rmqctl.operations.backup.create import create as create_backup
     from rmqctl.operations.backup.manifest import is_amid_repair
 
+    check_outside("--output", output, [settings])
     wanted = Wanted(settings.root, settings.config, output, base)
     with settings.writer("part") as writer:
         with settings.progress("backup", data_bytes(wanted), writer) as advance:

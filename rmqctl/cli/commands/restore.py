@@ -43,10 +43,12 @@ def command(settings: Settings, backups: tuple[str, ...], output: Path, dry_run:
 
     Prints rows of type backup, in the order in which they are put together, then a summary.
     """
+    from rmqctl.cli.outside import check_outside
     from rmqctl.operations.backup.check import backup_row
     from rmqctl.operations.backup.manifest import is_amid_repair
     from rmqctl.operations.backup.restore import plan_restore, restore, summary_row
 
+    check_outside("--output", output, [])
     plan = plan_restore(backups, output)
     with settings.writer("backup") as writer:
         writer.rows(backup_row(backup) for backup in plan.chain.backups)
