@@ -81,3 +81,23 @@ def test_of_a_store_in_no_group_nothing_is_said(cli: Cli, golden_directory: Path
     for name in ("basic", "dledger"):
         store = golden_data.unpacked(name, golden_directory)
         assert "committed" not in cli("walk", "commitlog", "--limit", "1", "--store", store).err
+
+
+def test_no_command_is_advised_that_does_not_write_to_it(
+    cli: Cli, member: Path, tmp_path: Path
+) -> None:
+    """`flush` is refused there: what is not dispatched yet is its broker's to do."""
+    root = golden_data.copy_tree(member, tmp_path / "member")
+    (root / "abort").touch()
+    (root / "checkpoint").unlink()
+    for command in ("verify", "lint"):
+        rows = cli(command, "--format", "ndjson", "--store", root).rows
+        told = {row["code"]: row for row in rows if row["type"] == "finding"}
+        for code in {"unclean-shutdown", "dispatch-behind", "checkpoint-missing"} & told.keys():
+            assert told[code]["command"] is None and "Its broker" in told[code]["advice"]
+            assert "flush" not in told[code]["advice"]
+        assert ("dispatch-behind" in told) == (command == "verify")
+        assert {"unclean-shutdown", "checkpoint-missing"} <= told.keys()
+    assert cli("flush", "--store", root).code == 5
+    done = cli("simulate-start", "--store", member)
+    assert done.code == 5 and "what keeps" not in done.err

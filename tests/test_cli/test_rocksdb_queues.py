@@ -403,6 +403,8 @@ def test_verify_compares_them_with_the_log(cli: Cli, root: Path, case: str) -> N
             assert row["path"] == "consumequeue" and row["topic"] == "orders"
             assert "--to-file-queues" in row["advice"] and "--to-file-queues" in row["command"]
             assert row["position"] is None
+        elif row["code"] == "dispatch-behind":
+            assert row["command"] is None and "Its broker" in row["advice"]
     if wanted and case != "flushed before":
         # What it says is what mends it.
         line = "rebuild queues --to-file-queues --in-place --yes"

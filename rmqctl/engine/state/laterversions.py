@@ -252,6 +252,18 @@ def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool 
         )
 
 
+def is_written_by_its_brokers(root: Path, config: MessageStoreConfig) -> bool:
+    """Whether :func:`check_understood` refuses: no command of ours puts, or recovers, there. Not
+    where the system does not let it look, which is told as what it is."""
+    try:
+        check_understood(root, config)
+    except UnsupportedStore:
+        return True
+    except (CannotRead, PermissionError):
+        return False
+    return False
+
+
 def _check_no_controller(root: Path, config: MessageStoreConfig) -> None:
     epochs = [name for name in _CONTROLLER if _holds_something(root, name)]
     for name in epochs or ["enableControllerMode"] * config.enable_controller_mode:

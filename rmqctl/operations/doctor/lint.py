@@ -41,7 +41,7 @@ from rmqctl.operations.verify.directories import (
     check_topic_directory,
     shown,
 )
-from rmqctl.operations.verify.findings import Tally, finding
+from rmqctl.operations.verify.findings import Tally, advised, finding
 from rmqctl.operations.verify.laterstart import check_later_start
 
 #: What a broker has open beside the files of its store: jars, connections, logs.
@@ -117,7 +117,7 @@ def lint(
     paths.scan_names(root)
     for found in _Lint(root, config, summary, limits or Limits.of_system()).run():
         summary.severities[found.severity] += 1
-        yield found
+        yield advised(found, root, config)
 
 
 class _Lint:

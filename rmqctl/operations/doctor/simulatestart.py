@@ -48,7 +48,7 @@ class StartNotPlayed(UnsupportedStore):
 
     template = (
         "{path}: {reason}, and only the start of a broker with a plain log and queues in files can "
-        "be played. `rmqctl verify` names what keeps this one from starting."
+        "be played. `rmqctl verify` says what is wrong with this store, if anything."
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.files.paths import NOT_REGULAR
+from rmqctl.engine.state.laterversions import is_written_by_its_brokers
 from rmqctl.operations.verify.codes import (
     ERROR,
     INFO,
@@ -27,6 +29,9 @@ from rmqctl.operations.verify.latercodes import LATER_CODES
 from rmqctl.operations.verify.lintcodes import LINT_CODES
 from rmqctl.operations.verify.tieredcodes import TIERED_CODES
 
+if TYPE_CHECKING:
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+
 __all__ = [
     "CODES",
     "ERROR",
@@ -40,6 +45,7 @@ __all__ = [
     "Code",
     "Finding",
     "Tally",
+    "advised",
     "finding",
 ]
 
@@ -59,6 +65,17 @@ CODES: dict[str, Code] = (
 
 #: Advice of ``unreadable-file`` where the system would read it, were it a file.
 NO_FILE_ADVICE = "See what it is: a file belongs there. Move away what is nobody's."
+
+_NOT_OURS = " at its start; no rmqctl command writes to such a log."
+#: Advice where no command of ours puts into a store, nor recovers it, by the code.
+_OF_ITS_BROKERS = {
+    "unclean-shutdown": "Its broker recovers" + _NOT_OURS,
+    "dispatch-behind": "Its broker does it" + _NOT_OURS,
+    "index-uncounted-items": "Its broker overwrites them, with what it dispatches" + _NOT_OURS,
+    "checkpoint-missing": "Its broker writes one as it runs.",
+    "checkpoint-unreadable": "Its broker writes a new one as it runs.",
+    "checkpoint-zero": "Its broker writes one as it runs.",
+}
 
 
 class Finding(NamedTuple):
@@ -105,6 +122,15 @@ def finding(code: str, **fields: object) -> Finding:
             str(value) if name in ("expected", "found", "path") and value is not None else value
         )
     return Finding(code=code, **values)  # type: ignore[arg-type]
+
+
+def advised(found: Finding, root: Path, config: MessageStoreConfig) -> Finding:
+    """A finding with the advice that is true of its store: what a broker's start mends our commands
+    mend as well, but not where its brokers alone write."""
+    advice = _OF_ITS_BROKERS.get(found.code)
+    if advice is None or not is_written_by_its_brokers(root, config):
+        return found
+    return found._replace(advice=advice)
 
 
 @dataclass(slots=True)

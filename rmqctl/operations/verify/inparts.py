@@ -24,7 +24,7 @@ from rmqctl.operations.verify import indexparts as index_parts
 from rmqctl.operations.verify.batchqueues import BatchQueueChecker
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
 from rmqctl.operations.verify.damageranges import Ranges
-from rmqctl.operations.verify.findings import Finding
+from rmqctl.operations.verify.findings import Finding, advised
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.indexparts import IndexPart, IndexStart
 from rmqctl.operations.verify.log import LogChecker
@@ -47,6 +47,7 @@ __all__ = [
     "StoredUnits",
     "UnitsLookup",
     "Waits",
+    "advised",
     "index_parts",
 ]
 

@@ -33,7 +33,7 @@ from rmqctl.operations.verify.compaction import check_compaction
 from rmqctl.operations.verify.controller import copy_checkers
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import check_directories, shown
-from rmqctl.operations.verify.findings import Finding, Tally, finding
+from rmqctl.operations.verify.findings import Finding, Tally, advised, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.laterstart import check_later_start
 from rmqctl.operations.verify.log import LogChecker
@@ -123,7 +123,7 @@ def verify(
     plan = VerifyPlan(jobs, frozenset(only) or frozenset(STRUCTURES), resume_from, is_over)
     for found in _run(root, config, summary, progress or (lambda done: None), plan):
         summary.severities[found.severity] += 1
-        yield found
+        yield advised(found, root, config)
     yield summary
 
 

@@ -76,7 +76,7 @@ def verify(
     summary = side.summary
     for one in found:
         summary.severities[one.severity] += 1
-    return sorted(found, key=_place), summary
+    return sorted((rules.advised(one, root, config) for one in found), key=_place), summary
 
 
 def _found(
