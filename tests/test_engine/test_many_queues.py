@@ -288,3 +288,48 @@ def test_what_is_no_sound_queue_is_left_to_its_maps(tmp_path: Path, what: str) -
             (where / f"{0:020d}").unlink()
             where.rmdir()
     assert queue_end("T", 0, str(where), size) is None
+
+
+# --- a file that is cut while it is looked at ----------------------------------------------------
+
+
+@pytest.mark.parametrize("left", [0, 1, 10, 20, 25, 100])
+def test_a_file_that_is_cut_before_it_is_read_is_short(
+    many: Path, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    """Its length has been asked for before: it is what the queue says of a file of that length."""
+    size = CONFIG.mapped_file_size_consume_queue
+    directory = many / paths.CONSUME_QUEUE / "topic00" / "0"
+    (path,) = directory.iterdir()
+    real = os.pread
+
+    def cut(descriptor: int, count: int, offset: int) -> bytes:
+        os.truncate(path, left)
+        return real(descriptor, count, offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pread", cut)
+        assert queue_end("topic00", 0, str(directory), size) is None
+    os.truncate(path, size)
+    assert queue_end("topic00", 0, str(directory), size) is not None
+
+
+@pytest.mark.parametrize("left", [0, 10, 20, 25])
+def test_units_of_a_file_that_is_cut_while_the_queue_is_open_are_in_no_file(
+    many: Path, left: int
+) -> None:
+    directory = many / paths.CONSUME_QUEUE / "topic00" / "0"
+    queue = ConsumeQueue(directory, "topic00", 0, CONFIG.mapped_file_size_consume_queue)
+    try:
+        before = dict(queue.units(0, queue.max_offset))
+        assert len(before) == queue.max_offset == 2
+        (path,) = directory.iterdir()
+        os.truncate(path, left)
+        whole = left // UNIT_SIZE
+        assert dict(queue.units(0, 2)) == {number: before[number] for number in range(whole)}
+        assert [queue.unit(number) for number in range(2)] == [*before.values()][:whole] + [
+            None
+        ] * (2 - whole)
+        assert len(queue.stored(0, 2)) == len(queue.window(0, 2)) * UNIT_SIZE == whole * UNIT_SIZE
+    finally:
+        queue.close()

@@ -172,7 +172,9 @@ class BatchConsumeQueue:
         file = bisect_right(self._firsts, number) - 1
         count = min(count, self._firsts[file + 1] - number)
         position = (number - self._firsts[file]) * BATCH_UNIT.size
-        return self.files.file(file).read(position, count * BATCH_UNIT.size)
+        stored = self.files.file(file).read(position, count * BATCH_UNIT.size)
+        # No part of a unit, where the file has been cut since it was opened.
+        return stored[: len(stored) - len(stored) % BATCH_UNIT.size]
 
     def window(self, number: int, count: int) -> NDArray[np.void]:
         """Up to ``count`` units over all files as one array of the unit's dtype, which the caller

@@ -32,6 +32,7 @@ KEEP = 2
 MAX_ROWS_COPIED = 4096
 #: So few are not worth a read for each that is looked at.
 _UNITS_AT_ONCE = 1024
+_NOT_WRITTEN = (0, 0, 0)
 #: ``ConsumeQueue#recover`` looks at so many files.
 _EXT_SEARCH_FILES = 3
 
@@ -172,7 +173,9 @@ class ConsumeQueue:
         if mapped is None or not self.units_from(queue_offset, mapped):
             return None
         position = queue_offset * UNIT_SIZE - mapped.file_from_offset
-        return Unit._make(UNIT.unpack(mapped.read(position, UNIT_SIZE)))
+        stored = mapped.read(position, UNIT_SIZE)
+        # Shorter where the file has been cut since it was opened.
+        return Unit._make(UNIT.unpack(stored)) if len(stored) == UNIT_SIZE else None
 
     def units(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
         """``(queue offset, unit)`` for ``[start, end)``; places in no file are left out."""
@@ -188,9 +191,9 @@ class ConsumeQueue:
                 continue
             count = min(count, end - start, MAX_ROWS_COPIED)
             window = mapped.read(start * UNIT_SIZE - mapped.file_from_offset, count * UNIT_SIZE)
-            for values in UNIT.iter_unpack(window):
-                yield start, Unit._make(values)
-                start += 1
+            for queue_offset, values in enumerate(UNIT.iter_unpack(whole_units(window)), start):
+                yield queue_offset, Unit._make(values)
+            start += count
 
     def first_from(self, start: int, end: int) -> int | None:
         """The first queue offset of ``[start, end)`` at which a unit may stand."""
@@ -238,7 +241,7 @@ class ConsumeQueue:
             return b""
         count = min(count, self.units_from(start, mapped))
         position = start * UNIT_SIZE - mapped.file_from_offset
-        return mapped.read_aside(position, count * UNIT_SIZE) if count > 0 else b""
+        return whole_units(mapped.read_aside(position, count * UNIT_SIZE)) if count > 0 else b""
 
     def close(self) -> None:
         self.files.close()
@@ -250,7 +253,8 @@ def count_written(read: Callable[[int, int], bytes], count: int, data_end: int) 
     """How many of the first ``count`` units of a file are written: a bisection, which takes them to
     stand behind each other. From position ``data_end`` on the file has zeros, which are not read.
 
-    :param read: gives a copy of so many bytes at a position of the file.
+    :param read: gives a copy of so many bytes at a position of the file; short where it has been
+        cut meanwhile, and has no unit.
     """
     low, high = 0, min(count, -(-data_end // UNIT_SIZE))
     near, near_from = b"", 0
@@ -260,14 +264,20 @@ def count_written(read: Callable[[int, int], bytes], count: int, data_end: int) 
         if not near and high - low <= _UNITS_AT_ONCE:
             near, near_from = read(low * UNIT_SIZE, (high - low) * UNIT_SIZE), low * UNIT_SIZE
         if near:
-            offset, size, _ = UNIT.unpack_from(near, position - near_from)
+            stored = near[position - near_from : position - near_from + UNIT_SIZE]
         else:
-            offset, size, _ = UNIT.unpack(read(position, UNIT_SIZE))
+            stored = read(position, UNIT_SIZE)
+        offset, size, _ = UNIT.unpack(stored) if len(stored) == UNIT_SIZE else _NOT_WRITTEN
         if offset >= 0 and size > 0:
             low = middle + 1
         else:
             high = middle
     return low
+
+
+def whole_units(stored: bytes) -> bytes:
+    """What was read of a file, without a part of a unit: it has been cut meanwhile."""
+    return stored[: len(stored) - len(stored) % UNIT_SIZE]
 
 
 def is_part_of(stored: bytes, wanted: bytes) -> bool:

@@ -50,11 +50,11 @@ def queue_end(topic: str, queue_id: int, directory: str, file_size: int) -> Queu
             return os.pread(descriptor, size, position)
 
         count = count_written(read, file_size // UNIT_SIZE, end_of_first_data(descriptor))
-        last = None
-        if count:
-            last = Unit._make(UNIT.unpack(read((count - 1) * UNIT_SIZE, UNIT_SIZE)))
-        elif len(names) > 1:
+        stored = read((count - 1) * UNIT_SIZE, UNIT_SIZE) if count else b""
+        # Somebody may have cut the file while it was looked at: it has another length then.
+        if not _is_whole(os.fstat(descriptor), file_size) or (not count and len(names) > 1):
             return None
+        last = Unit._make(UNIT.unpack(stored)) if count else None
         return QueueEnd(topic, queue_id, first_offset // UNIT_SIZE + count, last)
     except OSError:
         return None

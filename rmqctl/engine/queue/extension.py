@@ -86,6 +86,8 @@ class ConsumeQueueExt:
         if position + MIN_EXT_UNIT_SIZE > mapped.size:
             return None
         data = mapped.read(position, _UNIT.size)
+        if len(data) < _UNIT.size:  # The file has been cut since it was opened.
+            return None
         size, tags_code, store_time, bit_map_size = _UNIT.unpack(data)
         if size < MIN_EXT_UNIT_SIZE or size != MIN_EXT_UNIT_SIZE + bit_map_size:
             return None

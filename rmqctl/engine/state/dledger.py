@@ -57,7 +57,10 @@ def entry_place(member: Path, number: int) -> int | None:
         at = place - mapped.file_from_offset if mapped is not None else 0
         if mapped is None or at + _UNIT.size > mapped.size:
             return None
-        magic, pos, _, found, _ = _UNIT.unpack(mapped.read(at, _UNIT.size))
+        stored = mapped.read(at, _UNIT.size)
+        if len(stored) < _UNIT.size:  # The file has been cut since it was opened.
+            return None
+        magic, pos, _, found, _ = _UNIT.unpack(stored)
         is_unit = magic == DLEDGER_MAGIC_CODE and found == number and pos >= 0
         return int(pos) if is_unit else None
     finally:

@@ -148,7 +148,10 @@ class TimerLog:
         at = position - mapped.file_from_offset
         if at % UNIT_SIZE or at + UNIT_SIZE > mapped.size:
             return None
-        fields = UNIT.unpack(mapped.read(at, UNIT_SIZE))
+        stored = mapped.read(at, UNIT_SIZE)
+        if len(stored) < UNIT_SIZE:  # The file has been cut since it was opened.
+            return None
+        fields = UNIT.unpack(stored)
         is_unit = fields[0] == UNIT_SIZE and fields[2] != BLANK_MAGIC
         return _unit(position, fields) if is_unit else None
 
