@@ -112,6 +112,19 @@ CASES: dict[str, tuple[Damage, str, str | None]] = {
         lambda root: (root / QUEUE / FIRST).chmod(0o444),
         *("not-writable", f"{QUEUE}/{FIRST}"),
     ),
+    "no right to write the lock": (
+        lambda root: (root / "lock").chmod(0o444),
+        *("not-writable", "lock"),
+    ),
+    "no right to write the checkpoint": (
+        lambda root: (root / "checkpoint").chmod(0),
+        *("not-writable", "checkpoint"),
+    ),
+    "no right to write the directory of topics": (
+        lambda root: (root / "consumequeue").chmod(0o555),
+        *("not-writable", "consumequeue"),
+    ),
+    "no right to write the store": (lambda root: root.chmod(0o555), "not-writable", "."),
     "an unclean stop": (lambda root: (root / "abort").touch(), "unclean-shutdown", "abort"),
     "a file in place of the index": (
         lambda root: (root / "index").rename(root / "old").with_name("index").touch(),

@@ -127,8 +127,8 @@ class _Lint:
         self.root, self.config, self.summary, self.limits = root, config, summary, limits
         #: The first file of each owner.
         self._owned: dict[int, str] = {}
-        self._note_owner(str(root), root.stat())
         self._locked: list[str] = []
+        self._note(str(root), root.stat())
         #: Directories and files that the system refuses to read, and what it says.
         self._refused: dict[str, str] = {}
 
@@ -138,9 +138,11 @@ class _Lint:
         for name in names:
             if (self.root / name).is_symlink():
                 yield finding("symbolic-link", path=name)
-            with suppress(FileNotFoundError):
-                self._note_owner(str(self.root / name), os.lstat(self.root / name))
             yield from check_is_directory(self.root, name)
+        # A broker opens the last two for writing as well, before any other.
+        for name in (*names, paths.LOCK, paths.CHECKPOINT):
+            with suppress(FileNotFoundError):
+                self._note(str(self.root / name), os.lstat(self.root / name))
         later = partial(check_later_start, self.root)
         for part in (self._log, self._queues, self._ext, self._index, self._config, later):
             yield from self._part(part)
@@ -308,12 +310,16 @@ class _Lint:
             except FileNotFoundError:
                 continue  # A broker's retention has removed it meanwhile.
             found.append(_File(name, path, status))
-            self._note_owner(path, status)
-            if not status.st_mode & stat.S_IWUSR:
-                self._locked.append(path)
+            self._note(path, status)
             if stat.S_ISREG(status.st_mode):
                 self.summary.size += status.st_size
         return found
+
+    def _note(self, path: str, status: os.stat_result) -> None:
+        """Notes owner and rights of what a broker writes."""
+        self._note_owner(path, status)
+        if not status.st_mode & stat.S_IWUSR:
+            self._locked.append(path)
 
     def _note_owner(self, path: str, status: os.stat_result) -> None:
         self._owned.setdefault(status.st_uid, path)
