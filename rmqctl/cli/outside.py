@@ -4,6 +4,7 @@ what looks like its own."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,25 @@ def check_outside(option: str, place: str | Path, stores: Iterable[Settings]) ->
                 f"{option} {place} lies in the store {one.root}, where nothing but a broker's own "
                 "files may be: give a place outside."
             )
+
+
+def check_place(path: Path) -> None:
+    """Before a page or a plan is made: whether a file can be there.
+
+    :raises CannotWriteThere: there is no directory for it, or that takes no file; or a directory, a
+        device or a FIFO has its name, whose place a file must not take.
+    """
+    from rmqctl.engine.files.paths import resolved
+    from rmqctl.errors import CannotWriteThere
+
+    if not path.absolute().parent.is_dir():
+        raise CannotWriteThere(path=str(path), reason="there is no directory for it")
+    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise CannotWriteThere(path=str(path), reason="no right to write in its directory")
+    if resolved(path).is_symlink():
+        raise CannotWriteThere(path=str(path), reason="links there lead to each other")
+    if path.exists() and not path.is_file():
+        raise CannotWriteThere(path=str(path), reason="it is no regular file")
 
 
 def _lies_within(path: Path, store: Settings) -> bool:

@@ -208,3 +208,7 @@ def test_a_plan_without_a_directory_is_told_before_the_check(
     for place in ("none/plan.json", "text/plan.json"):
         done = cli("repair", "--plan", tmp_path / place, store=broken)
         assert done.code == 5 and done.out == "" and "no directory for it" in done.err
+    # As root, too, where it is on a file system that is read-only: the store is not.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    done = cli("repair", "--plan", tmp_path / "plan.json", store=broken)
+    assert done.code == 5 and done.out == "" and "no right to write" in done.err

@@ -160,7 +160,7 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
     from rmqctl.spark.remote.remote import RemoteStore
 
     if options["html"] is not None:
-        from rmqctl.cli.html.document import check_place
+        from rmqctl.cli.outside import check_place
 
         check_place(options["html"])
     stores = stores_of(options["stores"], options["broker_conf"])

@@ -100,9 +100,9 @@ def command(
 
 def _plan(settings: Settings, target: Path, jobs: int) -> int:
     from rmqctl.cli.advice import line_for
-    from rmqctl.cli.outside import check_outside
+    from rmqctl.cli.outside import check_outside, check_place
     from rmqctl.engine.files.lock import is_locked
-    from rmqctl.errors import CannotWriteThere, OutputExists
+    from rmqctl.errors import OutputExists
     from rmqctl.operations.repair import rows
     from rmqctl.operations.repair.plan import make_plan
     from rmqctl.operations.repair.planfile import plan_text, write_new
@@ -110,8 +110,7 @@ def _plan(settings: Settings, target: Path, jobs: int) -> int:
     check_outside("--plan", target, [settings])
     if target.is_symlink() or target.exists():
         raise OutputExists(path=str(target))
-    if not target.absolute().parent.is_dir():
-        raise CannotWriteThere(path=str(target), reason="there is no directory for it")
+    check_place(target)
     if is_locked(settings.root):
         settings.note(
             "note: another process holds the store's lock: a plan that is made while a broker "

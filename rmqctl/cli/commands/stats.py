@@ -85,7 +85,7 @@ def command(
     unreadable, duplicate_key, due and half, then a summary. A page opens without network.
     """
     if html is not None:
-        from rmqctl.cli.html.document import check_place
+        from rmqctl.cli.outside import check_place
 
         check_place(html)
         settings.check_outside("--html", html)

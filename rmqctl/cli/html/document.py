@@ -11,8 +11,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from rmqctl.cli.html.parts import text
+from rmqctl.cli.outside import check_place
 from rmqctl.engine.files.paths import resolved
-from rmqctl.errors import CannotWrite, CannotWriteThere
+from rmqctl.errors import CannotWrite
 
 
 def document(title: str, body: str, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
@@ -40,22 +41,6 @@ def part(name: str, package: str | None) -> str:
 def made() -> str:
     """The time at which a page is made, in words."""
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def check_place(path: Path) -> None:
-    """Before a page is made: whether a file can be there.
-
-    :raises CannotWriteThere: there is no directory for it, or that takes no file; or a directory, a
-        device or a FIFO has its name, whose place a file must not take.
-    """
-    if not path.absolute().parent.is_dir():
-        raise CannotWriteThere(path=str(path), reason="there is no directory for it")
-    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
-        raise CannotWriteThere(path=str(path), reason="no right to write in its directory")
-    if resolved(path).is_symlink():
-        raise CannotWriteThere(path=str(path), reason="links there lead to each other")
-    if path.exists() and not path.is_file():
-        raise CannotWriteThere(path=str(path), reason="it is no regular file")
 
 
 def write(path: Path, page: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.cli.html.document import check_place, write
-from rmqctl.cli.outside import check_outside
+from rmqctl.cli.html.document import write
+from rmqctl.cli.outside import check_outside, check_place
 from rmqctl.cli.storepage import Collected, Report, log_range, page
 from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.state.laterversions import is_of_5
