@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from operator import index
 from typing import TYPE_CHECKING, overload
 
-from rmqctl.engine.read.bytime import Boundary, bisect, store_times
+from rmqctl.engine.read.bytime import Boundary, Times, bisect, store_times
 from rmqctl.engine.record.record import Record
 from rmqctl.errors import MessageUnreadable
+from rmqctl.library.batchunits import BatchUnits
 from rmqctl.library.damage import DamageTeller
 from rmqctl.library.message import Message
 from rmqctl.library.messages import Messages
 
 if TYPE_CHECKING:
+    from rmqctl.engine.queue.batchqueue import BatchUnit
     from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
     from rmqctl.library.store import Store
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 8, 1024
 
 
-def _units(queue: ConsumeQueue, offsets: range) -> Iterator[tuple[int, Unit | None]]:
+def _units(
+    queue: ConsumeQueue | BatchUnits, offsets: range
+) -> Iterator[tuple[int, Unit | BatchUnit | None]]:
     """The units at queue offsets, in their order; None where there is none. Those of neighbours are
     read together, a few more every time: the first one keeps nobody waiting."""
     if offsets.step not in (1, -1):
@@ -31,14 +35,26 @@ def _units(queue: ConsumeQueue, offsets: range) -> Iterator[tuple[int, Unit | No
     while offsets:
         part, offsets = offsets[:count], offsets[count:]
         low, high = min(part[0], part[-1]), max(part[0], part[-1])
-        units = dict(queue.units(low, high + 1))
+        units: dict[int, Unit | BatchUnit] = dict(queue.units(low, high + 1))
         for queue_offset in part:
             yield queue_offset, units.get(queue_offset)
         count = min(2 * count, _MOST_AT_ONCE)
 
 
+def _each_once(
+    units: Iterator[tuple[int, Unit | BatchUnit | None]],
+) -> Iterator[tuple[int, Unit | BatchUnit | None]]:
+    """Of neighbours with the same unit the first one."""
+    last = None
+    for queue_offset, unit in units:
+        if unit is None or unit != last:
+            yield queue_offset, unit
+        last = unit
+
+
 class QueueMessages(Messages):
-    """Messages of a queue by their queue offsets."""
+    """Messages of a queue by their queue offsets. In a batch queue (5.x) a message is a record,
+    which may hold several: it is given once, and has the queue offset of the first."""
 
     def __init__(
         self,
@@ -55,10 +71,14 @@ class QueueMessages(Messages):
         self._queue_id = queue_id
         self._chosen = offsets
 
-    def _queue(self) -> ConsumeQueue | None:
+    def _queue(self) -> ConsumeQueue | BatchUnits | None:
         """The engine's queue; None where its directory is gone. :raises ValueError: the store is
         closed."""
-        return self._store.engine.consume_queue(self._topic, self._queue_id)
+        engine = self._store.engine
+        batches = engine.batch_queue(self._topic, self._queue_id)
+        if batches is not None:
+            return BatchUnits(batches)
+        return engine.consume_queue(self._topic, self._queue_id)
 
     def _offsets(self) -> range:
         if self._chosen is not None:
@@ -69,12 +89,13 @@ class QueueMessages(Messages):
     def _between(self, since: int | None, until: int | None) -> Messages:
         return QueueMessages(self._store, self._topic, self._queue_id, self._chosen, since, until)
 
-    def _within_times(self, queue: ConsumeQueue) -> range:
+    def _within_times(self, queue: ConsumeQueue | BatchUnits) -> range:
         """The offsets without those that lie before or behind the times asked for."""
         offsets = self._offsets()
         if offsets.step != 1 or (self._since is None and self._until is None):
             return offsets
-        times = store_times(self._store.engine.commit_log, queue)
+        log = self._store.engine.commit_log
+        times: Times = queue.stored_at if isinstance(queue, BatchUnits) else store_times(log, queue)
         low, high = offsets.start, offsets.stop
         if self._since is not None:
             first = bisect(times, low, high, self._since, Boundary.CEIL)
@@ -90,7 +111,8 @@ class QueueMessages(Messages):
             return
         damage = DamageTeller()
         unread: list[int] = []
-        for queue_offset, unit in _units(queue, self._within_times(queue)):
+        units = _units(queue, self._within_times(queue))
+        for queue_offset, unit in _each_once(units) if isinstance(queue, BatchUnits) else units:
             record = self._record_of(unit)
             if record is None:
                 unread = [*unread[:1], queue_offset]
@@ -103,11 +125,11 @@ class QueueMessages(Messages):
         if unread:
             damage.of_queue(self._topic, self._queue_id, unread)
 
-    def _record(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
+    def _record(self, queue: ConsumeQueue | BatchUnits, queue_offset: int) -> Record | None:
         """The record of a queue offset; None when there is none that its unit can mean."""
         return self._record_of(queue.unit(queue_offset))
 
-    def _record_of(self, unit: Unit | None) -> Record | None:
+    def _record_of(self, unit: Unit | BatchUnit | None) -> Record | None:
         if unit is None:
             return None
         record = self._store.engine.commit_log.find_record(unit.physical_offset)
@@ -162,7 +184,8 @@ class Queue(NumberedMessages):
 
     ``queue[10]`` is the message with queue offset 10, whatever the first one is, and ``queue[-1]``
     the last; ``queue[10:20]``, ``queue[-100:]`` are parts. ``len(queue)`` counts the messages
-    within reach, from ``min_offset`` on.
+    within reach, from ``min_offset`` on. In a batch queue (5.x) one record may hold several of
+    them: it is their message, of a loop once.
     """
 
     @property

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.services.anyqueue import queue_directories
 from rmqctl.engine.settings.logdirectories import at_root
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, load_broker_conf
 from rmqctl.library.message import Message
@@ -108,9 +109,8 @@ class Store(LogMessages):
     @property
     def queues(self) -> list[Queue]:
         """Every queue, by topic and number."""
-        return [
-            Queue(self, where.topic, where.queue_id) for where in self.engine.queues.directories()
-        ]
+        found = {(where.topic, where.queue_id) for where in queue_directories(self.engine)}
+        return [Queue(self, topic, queue_id) for topic, queue_id in sorted(found)]
 
     def message(self, place: int | str) -> Message:
         """The message at a physical offset, or that of an offset message id.

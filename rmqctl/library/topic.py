@@ -68,7 +68,12 @@ def queue_ids(store: Store, topic: str) -> list[int]:
 
     :raises CannotRead: the system refuses to list them. :raises ValueError: the store is closed.
     """
-    return [where.queue_id for where in store.engine.queues.directories_of(topic)]
+    engine = store.engine
+    numbers = [where.queue_id for where in engine.queues.directories_of(topic)]
+    if topic not in engine.dispatcher.batch_topics:
+        return numbers
+    batches = [where.queue_id for where in engine.batch_queues() if where.topic == topic]
+    return sorted({*numbers, *batches})
 
 
 class Queues(Mapping[int, Queue]):
@@ -109,7 +114,11 @@ class Topics(Mapping[str, Topic]):
         return isinstance(name, str) and bool(queue_ids(self._store, name))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._store.engine.queues.topics())
+        engine = self._store.engine
+        topics = engine.queues.topics()
+        if not engine.dispatcher.batch_topics:
+            return iter(topics)
+        return iter(sorted({*topics, *(where.topic for where in engine.batch_queues())}))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
