@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.cli.refused import not_refused
 from rmqctl.cli.text import shell_line
-from rmqctl.engine.settings.logdirectories import dledger_logs
 
 if TYPE_CHECKING:
     from rmqctl.operations.verify import Finding
@@ -311,13 +311,14 @@ def command_of(found: Finding) -> Command | None:
 def command_line(found: Finding, store: str, broker_conf: str | None) -> str | None:
     """The command line that is next, whole and quoted for a shell; None where there is none."""
     command = command_of(found)
-    if command is not None and dledger_logs(Path(store)):
-        command = _for_a_member(command)
-    if command is None or (found.code in _NEEDS_CONF and broker_conf is None):
+    accepted = None if command is None else not_refused(command.words, Path(store))
+    if command is None or accepted is None:
+        return None
+    if found.code in _NEEDS_CONF and broker_conf is None:
         return None
     values = _values(found, store)
     words = []
-    for word in command.words:
+    for word in accepted:
         filled = _FIELD.sub(lambda match: _filled(values, match[1]), word)
         if _LACKING in filled:
             return None
@@ -326,21 +327,6 @@ def command_line(found: Finding, store: str, broker_conf: str | None) -> str | N
         if values.get(name) is not None:
             words += [_OPTIONS[name], str(values[name])]
     return shell_line(words) if command.is_of_system else line_for(words, store, broker_conf)
-
-
-#: Commands that append to a log or change what goes with it: a DLedger group's is its own.
-_REFUSED_BY_A_MEMBER = (("flush",), ("group",), ("repair",), ("salvage",), ("timer", "rebuild"))
-
-
-def _for_a_member(command: Command) -> Command | None:
-    """What is next in a store whose log a DLedger group keeps: queues and index are made anew, and
-    nothing is added to them."""
-    if any(command.words[: len(words)] == words for words in _REFUSED_BY_A_MEMBER):
-        return None
-    if "--to-file-queues" in command.words:
-        return None
-    anew = ("--in-place" if word == "--missing" else word for word in command.words)
-    return command._replace(words=tuple(anew))
 
 
 _FIELD = re.compile(r"\{(\w+)\}")

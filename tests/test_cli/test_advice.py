@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import subprocess
@@ -68,6 +69,28 @@ def test_a_member_of_a_group_is_advised_what_it_is_not_refused(
     for line in sorted(map(str, lines)):
         words = shlex.split(line)
         if words[0] == "rmqctl":
+            assert cli(*words[1:]).code in (0, 1, 6), line
+
+
+@pytest.mark.parametrize("name", ["rocksdb", "controller"])
+def test_nor_is_who_looks_at_a_store_that_only_its_brokers_write_to(
+    name: str, cli: Cli, golden: Golden, golden_directory: Path, tmp_path: Path
+) -> None:
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    if name == "rocksdb":
+        shutil.copytree(golden_data.unpacked(name, golden_directory, golden_data.LATER), root)
+        settings = json.loads((golden_data.LATER / f"{name}.json").read_text("utf-8"))["config"]
+        conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    else:
+        shutil.copytree(golden("basic"), root)
+        conf.write_text(golden_data.broker_conf_text("basic"))
+        (root / "epochFileCheckpoint").write_text("0-1-0\n")
+    place = {**PLACE, "physical_offset": 16384 * (name == "rocksdb"), "topic": "TopicA"}
+    lines = {command_line(found(code, **place), str(root), str(conf)) for code in CODES} - {None}
+    assert len(lines) > 5
+    for line in sorted(map(str, lines)):
+        words = shlex.split(line)
+        if words[0] == "rmqctl" and "--to-file-queues" not in words:
             assert cli(*words[1:]).code in (0, 1, 6), line
 
 
