@@ -14,6 +14,7 @@ from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING
 
 from rmqctl.cli.advice import command_line
+from rmqctl.cli.refused import look_anew
 from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class FindingsReport:
         also: Callable[[Finding, str | None], None] | None = None,
     ) -> None:
         """:param also: takes each finding as well, and the command line that is next."""
+        look_anew()
         self._writer = writer
         self._is_table = is_table
         self._also = also

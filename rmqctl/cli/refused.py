@@ -3,6 +3,7 @@ or with queues in RocksDB. Nobody is to be told to type them."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from rmqctl.engine.settings.logdirectories import dledger_logs
@@ -24,7 +25,18 @@ def not_refused(words: Words, root: Path) -> Words | None:
     is_rebuild = words[0] == "rebuild" and _OF_FILES not in words
     if not is_rebuild and not _begins_as(words, _REFUSED):
         return words
-    return None if is_written_by_its_brokers(root, MessageStoreConfig()) else words
+    return None if _is_of_its_brokers(root) else words
+
+
+def look_anew() -> None:
+    """Before findings of a store are told, of which there may be many: it is looked at once for all
+    of them, and may be another one than before."""
+    _is_of_its_brokers.cache_clear()
+
+
+@lru_cache(maxsize=64)
+def _is_of_its_brokers(root: Path) -> bool:
+    return is_written_by_its_brokers(root, MessageStoreConfig())
 
 
 def _for_a_member(words: Words) -> Words | None:
