@@ -1,6 +1,9 @@
 //! Records as lines of NDJSON and CSV, and pulls of queues.
 
+pub mod cells;
+pub mod columns;
 pub mod pull;
 pub mod rows;
 pub mod second;
 pub mod steady;
+pub mod units;

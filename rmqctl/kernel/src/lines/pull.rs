@@ -8,8 +8,9 @@ use crate::layouts::{
     PREFIXES, PROPERTY_TAGS, QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE,
     QUEUE_UNIT_TAGS_CODE, VERSIONS,
 };
-use crate::lines::rows::{Lines, value_of};
+use crate::lines::rows::Lines;
 use crate::record::entry::{self, Found, Record, i32_at, i64_at};
+use crate::record::pairs::value_of;
 
 /// What one answer holds at most (`TransferLimits`), and where the log ends.
 #[derive(Debug, Clone, Copy)]

@@ -11,9 +11,11 @@ use pyo3::prelude::*;
 use crate::bytes::memory::{give, take};
 use crate::bytes::processors::has_processors;
 use crate::layouts::{QUEUE_UNIT_BYTES, QUEUE_UNIT_SIZE};
+use crate::lines::columns::{COLUMNS, Cell, Form, Spelling};
 use crate::lines::pull::{Limits, Part, Pulled, Tags, Units, pull};
-use crate::lines::rows::{self, COLUMNS, Cell, Choice, Form, Lines, Spelling};
+use crate::lines::rows::{Choice, Lines};
 use crate::lines::second::Outcome;
+use crate::lines::units;
 use crate::python::ahead::{self, Ahead, Job, Pending};
 use crate::python::memory::Memory;
 use crate::python::{bytes_of, guarded};
@@ -345,7 +347,7 @@ pub fn unit_lines(
     to: Option<i64>,
 ) -> PyResult<(Memory, usize, usize)> {
     let units = bytes_of(&units);
-    let work = || guarded(|| Ok(rows::unit_lines(units, queue_offset, &parts, most, (from, to))));
+    let work = || guarded(|| Ok(units::unit_lines(units, queue_offset, &parts, most, (from, to))));
     let (out, count, seen) = py.detach(work)?;
     Ok((lent(out), count, seen))
 }

@@ -32,7 +32,7 @@ use crate::arrow::rows;
 use crate::bytes::pieces::Source;
 use crate::index::links;
 use crate::layouts::VERSIONS;
-use crate::lines::rows::COLUMNS;
+use crate::lines::columns::COLUMNS;
 use crate::python::append::{Appender, file_of, store_units, stores_behind};
 use crate::python::arrow::arrow_columns;
 use crate::python::derived::{PySlots, units_by_queue};

@@ -14,11 +14,11 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 
 use crate::layouts::{KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_UNIQ_KEY};
+use crate::lines::columns::{COLUMNS, Column};
 use crate::lines::pull::{self, Limits, Part, Units};
-use crate::lines::rows::{COLUMNS, Column, tags_code};
 use crate::python::{bytes_of, guarded};
 use crate::record::entry::{self, Found, Record, i32_at, i64_at, prefix_of};
-use crate::record::pairs::Pairs;
+use crate::record::pairs::{Pairs, tags_code};
 use crate::record::text::push_hex;
 
 const UPPER: &[u8; 16] = b"0123456789ABCDEF";

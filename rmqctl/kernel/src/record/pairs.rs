@@ -1,7 +1,7 @@
 //! Names and values of properties: those that count (`formats.text.decode_properties`).
 
 use crate::layouts::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PROPERTY_TAGS};
-use crate::record::keyhash::{HIGH_BITS, word_of};
+use crate::record::keyhash::{HIGH_BITS, hash_code, word_of};
 use crate::record::text::{Short, is_odd, odd_bytes, push_part};
 
 /// A record with more properties is left to the caller.
@@ -235,6 +235,22 @@ impl Pairs {
         }
         Some(())
     }
+}
+
+/// The value of a property, as `pairs_of` has it.
+pub fn value_of<'a>(properties: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let entries = properties.rsplit(|&byte| byte == PROPERTY_SEPARATOR);
+    let values =
+        entries.filter_map(|entry| entry.strip_prefix(name)?.strip_prefix(&[NAME_VALUE_SEPARATOR]));
+    values.into_iter().find(|value| !value.is_empty())
+}
+
+pub fn tags_code<'a>(mut pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> i64 {
+    code_of(pairs.find(|(name, _)| *name == PROPERTY_TAGS).map(|(_, tags)| tags))
+}
+
+pub fn code_of(tags: Option<&[u8]>) -> i64 {
+    tags.map_or(0, |tags| i64::from(hash_code(tags, 0, tags.len(), 0) as i32))
 }
 
 #[cfg(test)]

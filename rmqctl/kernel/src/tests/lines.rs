@@ -2,7 +2,8 @@
 
 use super::{FILE, Lots, damaged, log, put, record};
 use crate::layouts::PREFIXES;
-use crate::lines::rows::{COLUMNS, Cell, Form, Lines, Spelling};
+use crate::lines::columns::{COLUMNS, Cell, Form, Spelling};
+use crate::lines::rows::Lines;
 use crate::record::entry::{Found, read};
 use crate::record::text::{Escapes, is_plain, push_text, push_time};
 
