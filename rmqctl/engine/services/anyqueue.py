@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.read.bytime import Boundary, bisect, store_times
-
 if TYPE_CHECKING:
     from rmqctl.engine.files.paths import QueueDirectory
     from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
@@ -36,6 +34,8 @@ class AnyQueue:
 
     def first_stored_from(self, time: int) -> int | None:
         """The first message that was stored at a time (ms) or after it; None: there is none."""
+        from rmqctl.engine.read.bytime import Boundary, bisect, store_times
+
         times = store_times(self._log, self._queue)
         return bisect(times, self.min_offset, self.max_offset, time, Boundary.CEIL)
 
@@ -54,6 +54,8 @@ class _OfBatches(AnyQueue):
         return self._batches.stored_at(self._batches.find(queue_offset))
 
     def first_stored_from(self, time: int) -> int | None:
+        from rmqctl.engine.read.bytime import Boundary, bisect
+
         queue = self._batches
         number = bisect(queue.stored_at, queue.first, queue.end, time, Boundary.CEIL)
         unit = None if number is None else queue.unit(number)

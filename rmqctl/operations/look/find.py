@@ -179,16 +179,18 @@ class _Search:
         first = next(index.files(), None)
         if first is None:
             self.not_searched.append(NO_INDEX)
-        elif first.header.begin_phy_offset > self._first_record():
+        elif self._may_have_records_before(first.header.begin_phy_offset):
             self.not_searched.append(BEFORE_INDEX)
         if index.irregular:
             self.not_searched.append(IRREGULAR_INDEX)
 
-    def _first_record(self) -> int:
-        """Where the log's first record stands: in one of DLedger behind its entry's header."""
+    def _may_have_records_before(self, physical_offset: int) -> bool:
+        """Whether the log begins before a place: one of DLedger has an entry's header there."""
         log, start = self.store.commit_log, self.store.min_offset
-        entry = log.entry_at(start) if log.files.index_of(start) >= 0 else None
-        return entry.physical_offset if isinstance(entry, Record) else start
+        if start >= physical_offset or log.files.index_of(start) < 0:
+            return start < physical_offset
+        entry = log.entry_at(start)
+        return not isinstance(entry, Record) or entry.physical_offset < physical_offset
 
     def row(self, record: Record) -> MessageRow:
         wanted = self.wanted
