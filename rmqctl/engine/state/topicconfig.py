@@ -29,20 +29,18 @@ SYSTEM_TOPICS = frozenset(
         "OFFSET_MOVED_EVENT",
     )
 )
-_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 #: ``MixAll.REPLY_TOPIC_POSTFIX``: behind the name of a cluster.
 REPLY_TOPIC_POSTFIX = "_REPLY_TOPIC"
 #: ``SubscriptionGroupManager#init``: groups that every broker enters.
-_GROUPS_OF_EVERY_BROKER = frozenset(
-    (
-        "TOOLS_CONSUMER",
-        "FILTERSRV_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "CID_ONS-HTTP-PROXY",
-        "CID_ONSAPI_PULL",
-        "CID_ONSAPI_PERMISSION",
-        "CID_ONSAPI_OWNER",
-    )
+GROUPS_OF_EVERY_BROKER = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
 )
 #: ``PermName.PERM_INHERIT``: topics of the cluster and the broker, which are no queues' topics.
 PERM_INHERIT = 1
@@ -83,12 +81,12 @@ def needs_no_config(topic: str) -> bool:
 
 def is_system_group(group: str) -> bool:
     """Whether a broker itself consumes as this group (``MixAll#isSysConsumerGroup``)."""
-    return group.startswith(_SYSTEM_GROUP_PREFIX)
+    return group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_made_by_broker(group: str) -> bool:
     """Whether a broker enters the group itself, used or not."""
-    return group in _GROUPS_OF_EVERY_BROKER or is_system_group(group)
+    return group in GROUPS_OF_EVERY_BROKER or is_system_group(group)
 
 
 class TopicConfig(NamedTuple):

@@ -9,23 +9,16 @@ from typing import Any, NamedTuple
 
 from formats.constants import LMQ_PREFIX
 from rmqctl.engine.state import brokerjson
-from rmqctl.engine.state.topicconfig import data_version, number
+from rmqctl.engine.state.topicconfig import (
+    GROUPS_OF_EVERY_BROKER,
+    SYSTEM_GROUP_PREFIX,
+    data_version,
+    number,
+)
 from rmqctl.serve.state.topics import MAX_QUEUES, TooMany
 
 #: Groups that clients may have entered beside those of the store.
 MAX_ENTERED = 10_000
-#: Groups that every broker knows, whatever its file says (``SubscriptionGroupManager#init``).
-OWN_GROUPS = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-)
-#: What begins the names of groups that are entered even where others are not.
-_SYSTEM_GROUP = "CID_RMQ_SYS_"
 
 
 class UnknownGroup(Exception):
@@ -71,7 +64,7 @@ class Groups:
         :param creates: a group that nobody knew is entered (``autoCreateSubscriptionGroup``)."""
         value = brokerjson.read_config(root, brokerjson.SUBSCRIPTION_GROUP)
         table = brokerjson.table_of(value, "subscriptionGroupTable")
-        self._groups = {name: GroupConfig(name) for name in OWN_GROUPS}
+        self._groups = {name: GroupConfig(name) for name in GROUPS_OF_EVERY_BROKER}
         self._groups |= {str(name): _group(str(name), entry) for name, entry in table.items()}
         self._creates = creates
         self._entered = 0
@@ -106,7 +99,7 @@ class Groups:
         if self._has_light and name.startswith(LMQ_PREFIX):
             return GroupConfig(name)
         found = self._groups.get(name)
-        if found is None and (self._creates or name.startswith(_SYSTEM_GROUP)):
+        if found is None and (self._creates or name.startswith(SYSTEM_GROUP_PREFIX)):
             if self._entered >= MAX_ENTERED:
                 raise TooMany(f"clients have entered {MAX_ENTERED} groups already")
             self._entered += 1
