@@ -149,7 +149,7 @@ LOG_CODES: dict[str, Code] = {
         "commitlog",
         "between two files one is missing, or the end of the first",
         "Bring the file back from a replica or a backup, or let `rmqctl salvage --from` do it; "
-        "every message in it is lost else.",
+        "every message in what is missing is lost else.",
     ),
     "file-length-mismatch": Code(
         ERROR,
