@@ -313,3 +313,25 @@ def test_pages_of_a_range_come_at_once(tmp_path: Path) -> None:
     mapped.touch(FILE, FILE)
     mapped.close()
     MappedFile.open(tmp_path / "file").touch(0, FILE)  # It may not be stored into.
+
+
+def test_room_that_was_made_piece_by_piece_is_named_without_a_head(tmp_path: Path) -> None:
+    files = MappedFileQueueWriter(tmp_path / "queue", 16 * PAGE, tmp_path)
+    files.append_file(0)
+    start = 16 * PAGE
+    for position in (0, PAGE):
+        files.reserve_ahead(start + position, 100)
+    assert files.is_ahead and len(files.entries) == 1
+    mapped = files.append_file(start)
+    assert not files.is_ahead and [one.file_from_offset for one in files.entries] == [0, start]
+    assert mapped.path.stat().st_size == 16 * PAGE and not mapped.is_dirty
+    files.close()
+
+
+def test_to_reserve_nothing_is_nothing(tmp_path: Path) -> None:
+    mapped = MappedFile.create(tmp_path, tmp_path / "file", 4 * PAGE)
+    mapped.reserve(2 * PAGE, 100)
+    blocks = mapped.path.stat().st_blocks
+    mapped.reserve(PAGE, 0)
+    assert mapped.path.stat().st_blocks == blocks
+    mapped.close()

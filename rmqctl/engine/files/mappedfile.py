@@ -142,8 +142,9 @@ class MappedFile:
 
     def give_name(self, root: Path, head: bytes, forced: Forced) -> None:
         """The file begins with ``head``, and gets its name."""
-        self.reserve(0, len(head))
-        self.write(0, head)
+        if head:
+            self.reserve(0, len(head))
+            self.write(0, head)
         name_file(root, self.path, self.descriptor, forced)
 
     def load(self, start: int, end: int) -> None:
@@ -190,7 +191,7 @@ class MappedFile:
         low, high = self._allocated
         if low <= position and position + size <= high:
             return
-        at = position
+        start = at = position
         while at < position + size:
             start, at = reserved_chunk(at)
             if start in self._reserved:
