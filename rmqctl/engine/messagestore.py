@@ -209,7 +209,7 @@ class WritableStore(MessageStore):
             self._lock = None
 
     def _open_log(self) -> CommitLogWriter:
-        from rmqctl.engine.log.logwriter import open_log_writer
+        from rmqctl.engine.log.openlog import open_log_writer
 
         file_size = commit_log_file_size(self.root, self.config, writes=True)
         return open_log_writer(self.root, self.config, file_size)

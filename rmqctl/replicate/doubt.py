@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
-from rmqctl.engine.log.logwriter import open_log_writer
+from rmqctl.engine.log.openlog import open_log_writer
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import commit_log_file_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import threading
@@ -159,4 +160,46 @@ def test_one_flushes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "fdatasync", gate)
     assert run_twice(gate, log.force) == []
     assert gate.most == 1 and log.flushed_where == log.write_offset
+    log.close()
+
+
+def test_no_file_is_made_while_the_buffers_before_it_cannot_be_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records would be stored into that file itself, behind others that only a buffer has: a kill
+    would leave them behind a hole."""
+    log = opened(tmp_path, PAGE, TransientStorePool(1, PAGE))
+    append(log, PAGE // 2, 1)
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(CommitLogWriter, "_write", refuse)
+        for _ in range(2):
+            with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+                append(log, PAGE // 2, 2)
+        assert [entry.file_from_offset for entry in log.files.entries] == [0]
+        assert log.read_offset == 0
+    offset = append(log, PAGE // 2, 3)
+    assert offset == PAGE == log.read_offset, "what the first buffer had is committed"
+    log.commit_all()
+    stored = [entry.physical_offset for entry in log.walk() if isinstance(entry, Record)]
+    assert stored == [0, PAGE]
+    log.close()
+
+
+def test_a_buffer_goes_back_when_its_file_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = TransientStorePool(1, PAGE)
+    log = opened(tmp_path, PAGE, pool)
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(log.files, "append_file", refuse)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        append(log, 100, 1)
+    assert pool.available_buffer_nums == 1
     log.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode, encoded_size
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.errors import DamagedStore
 from rmqctl.operations.change.put import DryPut
@@ -100,3 +101,38 @@ def test_a_file_that_was_copied_behind_the_log_is_no_place_to_begin(tmp_path: Pa
         if abort:
             (root / "abort").touch()
         assert rehearse(root, CONFIG, as_5=False).max_offset > end
+
+
+@pytest.mark.parametrize("how", ["single", "batch", "stream"])
+@pytest.mark.parametrize(("left", "is_put"), [(0, True), (1, False), (7, False), (8, True)])
+def test_a_file_without_room_for_a_blank_is_not_gone_on_with(
+    tmp_path: Path, left: int, is_put: bool, how: str
+) -> None:
+    """No writer leaves such a file. A broker goes on throwing exceptions at each put."""
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        first = store.put_message(MessageExtBrokerInner("T", b"x")).stored
+        assert first is not None
+    at = first.wrote_bytes
+    room = (1 << 13) - left - at - encoded_size(MessageExtBrokerInner("T", b""))
+    last = encode(MessageExtBrokerInner("T", b"y" * room), 1 << 20)
+    assert isinstance(last, EncodedMessage)
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(at)
+        file.write(last.record(1, at, first.store_timestamp))
+    (root / "abort").touch()
+    with MessageStore(root, CONFIG, writable=True) as store:
+        assert store.max_offset == (1 << 13) - left
+        with nullcontext() if is_put else pytest.raises(DamagedStore, match=f"leaves {left} bytes"):
+            more = [MessageExtBrokerInner("T", b"z")]
+            if how == "single":
+                assert store.put_message(more[0]).is_ok
+            elif how == "batch":
+                assert store.put_batch(more).is_ok
+            else:
+                assert [result.is_ok for bulk in store.put_stream(more) for result in bulk] == [
+                    True
+                ]
+        queue = store.consume_queue("T", 0)
+        assert queue is not None and queue.max_offset == 2 + is_put
+    assert not (root / "abort").exists()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.engine.record.record import (
-    Damage,
-)
+from formats.constants import END_FILE_MIN_BLANK_LENGTH
+from rmqctl.engine.record.record import Damage
 from rmqctl.errors import DamagedStore
 
 if TYPE_CHECKING:
@@ -61,4 +60,19 @@ def check_end(end: LogEnd) -> None:
             reason=f"newer records stand behind a damaged place ({end.obstacle.reason}): an append "
             "would overwrite them, and a broker deletes them at its start",
             physical_offset=end.obstacle.physical_offset,
+        )
+
+
+def check_blank_fits(end_of_file: int, left: int) -> None:
+    """Checks that a blank fits into the rest of a file, ``left`` bytes before ``end_of_file``. A
+    writer leaves room for one behind every record (``DefaultAppendMessageCallback#doAppend``).
+
+    :raises DamagedStore: fewer bytes are left than a blank takes.
+    """
+    if left < END_FILE_MIN_BLANK_LENGTH:
+        raise DamagedStore(
+            reason=f"the last record of the log leaves {left} bytes of its file, too few for the "
+            f"blank of {END_FILE_MIN_BLANK_LENGTH} bytes that leads to the next file. A broker "
+            "cannot append there either. Nothing was put",
+            physical_offset=end_of_file - left,
         )

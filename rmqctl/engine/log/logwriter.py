@@ -23,10 +23,8 @@ from rmqctl.engine.files.filequeue import FileEntry, sync_files
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog
-from rmqctl.engine.log.end import NEAR, LogEnd, check_end
-from rmqctl.engine.log.spread import log_files_writer
+from rmqctl.engine.log.end import NEAR, LogEnd, check_blank_fits, check_end
 from rmqctl.engine.record.record import BLANK, Record
-from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 if TYPE_CHECKING:
     from rmqctl.engine.files.bufferpool import TransientStorePool, WriteBuffer
@@ -148,6 +146,7 @@ class CommitLogWriter(CommitLog):
 
         :raises OSError: the disk is full; :raises CannotWrite: no new file can be made. The log
             is as it was, or ends with a blank, both valid.
+        :raises DamagedStore: the file has no room left for a blank, which every writer leaves.
         """
         mapped = self.files.find(self.write_offset)
         if mapped is None:
@@ -157,8 +156,9 @@ class CommitLogWriter(CommitLog):
         if size + END_FILE_MIN_BLANK_LENGTH <= mapped.size - position:
             mapped.reserve(position, size + END_FILE_MIN_BLANK_LENGTH)
             return mapped, position
-        mapped.reserve(position, END_FILE_MIN_BLANK_LENGTH)
         following = mapped.file_from_offset + mapped.size
+        check_blank_fits(following, mapped.size - position)
+        mapped.reserve(position, END_FILE_MIN_BLANK_LENGTH)
         blank = BLANK.pack(mapped.size - position, BLANK_MAGIC_CODE)
         self.buffer_of(mapped)[position : position + len(blank)] = blank
         self.advance(mapped, position + len(blank), self.store_timestamp, following)
@@ -171,16 +171,21 @@ class CommitLogWriter(CommitLog):
         return fresh, 0
 
     def _append_file(self, file_from_offset: int) -> MappedFile:
-        """The next file, with a buffer when there is a pool.
+        """Makes the next file, with a buffer when there is a pool.
 
-        When the pool has none left, what the others hold is committed first, which frees them. The
-        engine stores into the file itself then: a kill would leave records behind a hole.
+        When the pool has no buffer left, the ones in use are committed first, which frees them; the
+        file is made only after that. RocketMQ stores into the file itself then, and a kill would
+        leave records behind a hole.
+
+        :raises OSError: the disk refuses a commit, or the file. No file was made.
         """
-        fresh = self.files.append_file(file_from_offset)
-        buffer = self._pool.borrow_buffer() if self._pool is not None else None
-        if buffer is None and self._pool is not None and self._write_buffers:
-            self.commit_all()
-            buffer = self._pool.borrow_buffer()
+        buffer = self._borrowed_buffer()
+        try:
+            fresh = self.files.append_file(file_from_offset)
+        except BaseException:
+            if buffer is not None and self._pool is not None:
+                self._pool.return_buffer(buffer)
+            raise
         if buffer is not None:
             from rmqctl.engine.files.bufferpool import WriteBuffer
 
@@ -191,6 +196,16 @@ class CommitLogWriter(CommitLog):
         elif self._warm_pages is not None:
             self._warm(fresh, self._warm_pages)
         return fresh
+
+    def _borrowed_buffer(self) -> mmap.mmap | None:
+        """A buffer of the pool for the next file; None without a pool, or when none is left."""
+        if self._pool is None:
+            return None
+        buffer = self._pool.borrow_buffer()
+        if buffer is None and self._write_buffers:
+            self.commit_all()
+            buffer = self._pool.borrow_buffer()
+        return buffer
 
     @staticmethod
     def _warm(mapped: MappedFile, force_pages: int) -> None:
@@ -375,25 +390,3 @@ class CommitLogWriter(CommitLog):
                     self._pool.return_buffer(held.buffer)
                 self._write_buffers = {}
                 self._pool.destroy()
-
-
-def open_log_writer(root: Path, config: MessageStoreConfig, file_size: int) -> CommitLogWriter:
-    """A store's log for writing, with a pool and warm files where the configuration says so; errors
-    as of :func:`~rmqctl.engine.settings.logdirectories.log_directories`."""
-    pool = None
-    if config.is_transient_store_pool_enable:
-        from rmqctl.engine.files.bufferpool import TransientStorePool
-
-        pool = TransientStorePool(config.transient_store_pool_size, file_size)
-    warm_pages = None
-    if config.warm_maped_file_enable:
-        is_sync = config.flush_disk_type == "SYNC_FLUSH"
-        warm_pages = config.flush_least_pages_when_warm_maped_file if is_sync else 0
-    return CommitLogWriter(
-        root / paths.COMMIT_LOG,
-        file_size,
-        root,
-        files=log_files_writer(root, config, file_size),
-        pool=pool,
-        warm_pages=warm_pages,
-    )
