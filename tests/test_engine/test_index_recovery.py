@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -304,3 +305,23 @@ def test_a_file_whose_header_is_lost_goes_with_what_was_behind_it(tmp_path: Path
     put_again(root)
     assert hits(root) == [int(number not in KEYLESS) for number in range(MESSAGES)]
     assert_clean(root, CONFIG)
+
+
+def test_the_last_message_of_an_index_whose_file_before_was_cut(tmp_path: Path) -> None:
+    """A start indexes its messages again, and counts what the index has of the one that it ends
+    with: nobody reads a file of a wrong length, so there are no items in it."""
+    root = tmp_path / "store"
+    config = replace(CONFIG, max_index_num=5)
+    with MessageStore(root, config, writable=True, create=True) as store:
+        for number in range(4):
+            properties = {"KEYS": f"k{number}"}
+            assert store.put_message(MessageExtBrokerInner("T", b"", properties=properties)).is_ok
+        # Without a key it makes the next file, which begins where the full one ended.
+        assert store.put_message(MessageExtBrokerInner("T", b"")).is_ok
+    full, newest = sorted((root / "index").iterdir())
+    os.truncate(full, full.stat().st_size - ITEM.size)
+    (root / "abort").touch()
+    with MessageStore(root, config, writable=True) as store:
+        assert store.plan.dispatch_from == 0
+        assert [len(list(store.query_message("T", f"k{n}"))) for n in range(4)] == [1] * 4
+    assert sorted((root / "index").iterdir())[:2] == [full, newest]

@@ -186,9 +186,14 @@ class IndexServiceWriter(IndexService):
         return filled
 
     def _items_of_last_message(self) -> int:
-        """How many items the message at the end of the index has already, in however many files."""
+        """How many items the index has of its last message, over all files that hold some.
+
+        An irregular file ends the search: nobody reads it, so items in it count for nothing.
+        """
         count, end = 0, self._end_phy_offset()
         for path in reversed(self.paths):
+            if path in self.irregular:
+                break
             file = self.newest if self.newest is not None and self.newest.path == path else None
             opened = file or self.open(path)
             try:
