@@ -6,7 +6,10 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
+from rmqctl.errors import BrokerConfError
 
 PAGE = Path(__file__).parents[2] / "docs/reference/configuration.md"
 ROW = re.compile(r"^\| `(\w+)` \| (?:`(.*?)`)? ?\| (.+) \|$", re.MULTILINE)
@@ -31,3 +34,37 @@ def test_both_spellings_of_mapped_are_told() -> None:
     text = PAGE.read_text()
     for name in re.findall(r"`(mappedFile\w+)`", text):
         assert name.replace("mapped", "maped") in text
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (0, 100),
+        (1, 100),
+        (100, 100),
+        (199, 100),
+        (200, 200),
+        (300, 200),
+        (999, 500),
+        (60_000, 1000),
+    ],
+)
+def test_the_timers_precision_is_one_that_a_broker_takes(given: int, taken: int) -> None:
+    """``MessageStoreConfig#setTimerPrecisionMs``; one of 0 had the timer divided by it."""
+    config = parse_broker_conf(f"timerPrecisionMs={given}")
+    assert config.timer_precision_ms == taken and config.is_explicit("timer_precision_ms")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mappedFileSizeCommitLog",
+        "mapedFileSizeConsumeQueue",
+        "mapperFileSizeBatchConsumeQueue",
+        "mappedFileSizeTimerLog",
+        "maxHashSlotNum",
+    ],
+)
+def test_a_size_of_nothing_is_refused(name: str) -> None:
+    with pytest.raises(BrokerConfError, match="not a positive whole number"):
+        parse_broker_conf(f"{name}=0")

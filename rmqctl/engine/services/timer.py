@@ -22,6 +22,7 @@ from formats.text import java_long
 from rmqctl.engine.files import paths
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import timer_log_file_size
+from rmqctl.engine.settings.storeconfig import TIMER_PRECISIONS
 from rmqctl.engine.timer.timercheck import TimerCheckpoint, read_timer_checkpoint
 from rmqctl.engine.timer.timerlog import DTYPE, UNIT_SIZE, TimerLog, TimerUnit, has_right_magic
 from rmqctl.engine.timer.wheel import TimerWheel
@@ -35,8 +36,6 @@ OVERDUE = "overdue"
 ROLLED = "rolled"
 RECALLED = "recalled"
 GONE = "gone"
-#: Those that a broker may have (``MessageStoreConfig#setTimerPrecisionMs``).
-PRECISIONS = (1000, 500, 200, 100)
 #: Slots that are asked for the precision, and steps back in ``reviseQueueOffset``.
 _SLOTS_ASKED = 64
 _MOST_STEPS_BACK = 20_000
@@ -111,7 +110,7 @@ class Timer:
         for slot in islice(slots, _SLOTS_ASKED):
             unit = self.log.unit(slot.last_position)
             time = 0 if unit is None else unit.slot_timestamp
-            for precision in PRECISIONS:
+            for precision in TIMER_PRECISIONS:
                 if time // precision == slot.time:
                     return precision
         return config.timer_precision_ms

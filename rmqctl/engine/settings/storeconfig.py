@@ -16,6 +16,8 @@ from formats.text import java_long, java_long_value, java_split
 from rmqctl.errors import BrokerConfError
 
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+#: Milliseconds that a slot of the timer wheel (5.x) may stand for, the longest first.
+TIMER_PRECISIONS = (1000, 500, 200, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ _PROPERTIES |= {
     for name, f in _PROPERTIES.items()
     if name.startswith("mappedFile")
 }
-_POSITIVE = ("mapped_file_size", "max_")
+_POSITIVE = ("mapped_file_size", "mapper_file_size", "max_")
 _MOST_DIGITS = 19
 #: No broker's file has as many.
 _MOST_BYTES = 1 << 20
@@ -194,12 +196,23 @@ def parse_broker_conf(text: str, source: str = "broker.conf") -> MessageStoreCon
         known = _PROPERTIES.get(name)
         if known is not None:
             values[known.name] = _value(known.name, str(known.type), value, source, number)
+    precision = values.get("timer_precision_ms")
+    if isinstance(precision, int):
+        values["timer_precision_ms"] = _timer_precision(precision)
     size = values.get("mapped_file_size_consume_queue")
     if isinstance(size, int):
         # MessageStoreConfig#getMappedFileSizeConsumeQueue rounds up to a whole unit.
         unit = constants.CQ_STORE_UNIT_SIZE
         values["mapped_file_size_consume_queue"] = -(-size // unit) * unit
     return replace(MessageStoreConfig(), explicit=frozenset(values), **values)  # type: ignore[arg-type]
+
+
+def _timer_precision(milliseconds: int) -> int:
+    """The precision that a broker takes for a configured one: the largest of
+    :data:`TIMER_PRECISIONS` that is not larger, else the smallest
+    (``MessageStoreConfig#setTimerPrecisionMs``)."""
+    fitting = (one for one in TIMER_PRECISIONS if one <= milliseconds)
+    return next(fitting, TIMER_PRECISIONS[-1])
 
 
 def load_broker_conf(path: str | Path) -> MessageStoreConfig:
