@@ -18,12 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats import rocksdb as layout
+from rmqctl.engine.files.paths import QueueDirectory
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.rocksdbqueue import RocksDBQueueTable
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.state import rocksdb
 from rmqctl.engine.state.rocksdb import Database
 from rmqctl.engine.state.rocksdbmanifest import is_cut
+from rmqctl.engine.state.rocksdbqueues import QueueDatabase
 from tests import golden_data
 from tests.seeds import times
 from tests.test_cli.conftest import Cli, Done
@@ -122,6 +124,26 @@ def test_where_they_begin_and_end(root: Path) -> None:
             assert store.consume_queue(nobody, 0) is None
         assert store.consume_queue("orders", -1) is None
         assert store.dispatched_to == store.max_offset == 20515
+
+
+def test_the_queues_of_a_topic_are_found_without_all_others(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``serve`` asks for the queues of each topic of each group: to list all of them each time
+    takes a store of many queues minutes."""
+    config = parse_broker_conf(CONF)
+    with MessageStore(root, config) as store:
+        everything = list(store.queues.directories())
+        monkeypatch.setattr(QueueDatabase, "places", None)
+        for topic in (*store_topics(everything), "order", "ordersX", "CHECKPOINT_TOPIC", "\ud800"):
+            found = list(store.queues.directories_of(topic))
+            assert found == [where for where in everything if where.topic == topic]
+
+
+def store_topics(directories: list[QueueDirectory]) -> list[str]:
+    topics = sorted({where.topic for where in directories})
+    assert topics
+    return topics
 
 
 @pytest.mark.parametrize("name", ["rocksdict-config.json", "LOG", "LOCK", "000099.dbtmp"])

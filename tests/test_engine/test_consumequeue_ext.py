@@ -15,6 +15,7 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.extension import ConsumeQueueExtWriter, ext_offset
+from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.missing import add_missing
@@ -450,3 +451,31 @@ def test_a_file_in_place_of_all_extensions(tmp_path: Path) -> None:
     rebuild_in_place(plan_rebuild(root, EXT, "all"))
     assert codes(root) == set()
     assert tree_content(root / "consumequeue_ext") == tree_content(tmp_path / "aside")
+
+
+def test_a_queue_is_looked_through_once_for_its_newest_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the extension cannot be written no unit gets an address, and each put would read all
+    units of up to three files."""
+    root = tmp_path / "s"
+    with small_store(root, SMALL) as store:
+        list(store.put_stream(message(number) for number in range(20)))
+    (root / "consumequeue_ext").mkdir()
+    (root / "consumequeue_ext/T").write_text("in the way")
+    looked = []
+    newest_address = ConsumeQueueWriter.newest_address
+
+    def counted(queue: ConsumeQueueWriter) -> int | None:
+        looked.append(queue.max_offset)
+        return newest_address(queue)
+
+    monkeypatch.setattr(ConsumeQueueWriter, "newest_address", counted)
+    with small_store(root, EXT) as store:
+        for number in range(5):
+            assert store.put_message(message(number)).is_ok
+        queue = store.consume_queue("T", 0)
+        assert queue is not None
+        written = [unit.tags_code for _, unit in queue.units(20, queue.max_offset)]
+        assert written == [tags_code(f"t{number}") for number in range(5)]
+    assert looked == [20]

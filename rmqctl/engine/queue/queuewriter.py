@@ -80,7 +80,9 @@ class ConsumeQueueWriter(ConsumeQueue):
             from rmqctl.engine.queue.extension import ConsumeQueueExtWriter
 
             self._ext = ext if isinstance(ext, ConsumeQueueExtWriter) else None
+        #: The newest address, and whether it was looked for, which may read 900,000 units.
         self._newest: int | None = None
+        self._knows_newest = False
 
     def put_message_position_info(
         self,
@@ -235,8 +237,9 @@ class ConsumeQueueWriter(ConsumeQueue):
         there, else the code itself."""
         if store_timestamp == NO_EXT or self._ext is None:
             return tags_code
-        newest = self.newest_address() if self._newest is None else self._newest
-        address = self._ext.put(tags_code, store_timestamp, newest)
+        if not self._knows_newest:
+            self._newest, self._knows_newest = self.newest_address(), True
+        address = self._ext.put(tags_code, store_timestamp, self._newest)
         if address is None:
             return tags_code
         self._newest = address

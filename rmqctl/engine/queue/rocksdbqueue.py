@@ -257,7 +257,8 @@ class RocksDBQueueTable(ConsumeQueueTable):
             yield QueueDirectory(topic, queue_id, self.directory)
 
     def directories_of(self, topic: str) -> Iterator[QueueDirectory]:
-        return (where for where in self.directories() if where.topic == topic)
+        for queue_id in self.database.queue_ids(topic):
+            yield QueueDirectory(topic, queue_id, self.directory)
 
     def topics(self) -> list[str]:
         return sorted({topic for topic, _, _ in self.database.places()})

@@ -82,6 +82,19 @@ class QueueDatabase:
             found.append(QueueEnd(topic, queue_id, *at, size, tags_code))
         return sorted(found, key=lambda one: one[:2])
 
+    def queue_ids(self, topic: str) -> Iterator[int]:
+        """Numbers of the queues of a topic that have had a unit, ascending. Only the keys of this
+        topic are read."""
+        if topic == layout.CHECKPOINT_TOPIC or not _is_key(topic, 0):
+            return
+        before = layout.end_key(topic, 0)[: -layout.QUEUE_ID.size]
+        for key, value in self._database.items(_OFFSETS, before):
+            if not key.startswith(before):
+                return
+            queue = _queue_of(key)
+            if queue is not None and _place(value) is not None:
+                yield queue[1]
+
     def last(self, topic: str, queue_id: int) -> Place | None:
         """The last unit of a queue; None when there has been none."""
         if topic == layout.CHECKPOINT_TOPIC:
