@@ -1,4 +1,4 @@
-"""Work that waits for a disk, or for others, while whoever has asked for it goes on."""
+"""Work done in a background thread while the caller goes on, such as a wait for the disk."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 class Behind:
-    """Does one thing after the other in a thread of its own; without ``is_threaded`` at once.
+    """Runs pieces of work in order in one thread; without ``is_threaded``, in the caller's.
 
-    Nothing waits but the piece that is asked for last: who asks for another one waits for it.
+    At most one piece is pending: the next call of :meth:`do` waits for it first.
     """
 
     def __init__(self, name: str, *, is_threaded: bool) -> None:
@@ -24,7 +24,8 @@ class Behind:
         self._last: Future[None] | None = None
 
     def do(self, work: Callable[[], None]) -> None:
-        """Does it when all before is done; what that raised is raised here."""
+        """Starts ``work`` when the piece before it is done. An error of that piece is raised here,
+        and ``work`` is then not started."""
         if self._thread is None:
             work()
             return
@@ -32,12 +33,13 @@ class Behind:
         self._last = self._thread.submit(work)
 
     def wait(self) -> None:
-        """Returns when all is done; what it raised is raised here."""
+        """Waits for the pending piece, and raises its error."""
         last, self._last = self._last, None
         if last is not None:
             last.result()
 
     def close(self) -> None:
-        """Ends the thread, which comes to the end of what it is at."""
+        """Ends the thread when its current piece is done. An error of that piece is lost: call
+        :meth:`wait` first."""
         if self._thread is not None:
             self._thread.shutdown()

@@ -21,10 +21,10 @@ class WriteBuffer:
 
 
 class TransientStorePool:
-    """``pool_size`` buffers of ``file_size`` bytes, made when they are first asked for.
+    """Up to ``pool_size`` buffers of ``file_size`` bytes each, made when they are first borrowed.
 
-    Memory costs nothing before it is touched. So that it stays so the buffers are not locked in
-    memory, as those of a broker are: locking touches every page.
+    A broker locks its buffers in memory (``mlock``), which touches every page. These are not
+    locked, so a buffer costs no memory before it is used.
     """
 
     def __init__(self, pool_size: int, file_size: int) -> None:
@@ -38,7 +38,7 @@ class TransientStorePool:
         return len(self._available) + self.pool_size - self._made
 
     def borrow_buffer(self) -> mmap.mmap | None:
-        """A buffer with whatever its last file left in it; None when all are in use."""
+        """A buffer, which still holds the bytes of its last file; None when all are in use."""
         if self._available:
             return self._available.popleft()
         if self._made == self.pool_size:
@@ -51,7 +51,7 @@ class TransientStorePool:
         self._available.appendleft(buffer)
 
     def destroy(self) -> None:
-        """Gives the memory of the available buffers back."""
+        """Unmaps the buffers that are not in use."""
         while self._available:
             self._available.pop().close()
             self._made -= 1

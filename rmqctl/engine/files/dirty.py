@@ -1,4 +1,4 @@
-"""What of the store's files is not on disk yet."""
+"""Which bytes of a store's files were stored and are not forced to disk yet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PAGE = mmap.PAGESIZE
 
 
 class DirtyRange:
-    """What was stored into a file since it was forced to disk; empty when ``end`` is 0."""
+    """The range of a file that was stored into since its last fsync; empty when ``end`` is 0."""
 
     __slots__ = ("end", "start")
 
@@ -18,18 +18,20 @@ class DirtyRange:
 
     @property
     def pages(self) -> int:
-        """How many pages lie in it."""
+        """How many pages the range touches."""
         return -(-self.end // _PAGE) - self.start // _PAGE
 
 
-#: Files with something that is not on disk, be they mapped or not any more, and directories with
-#: names that are not.
+#: By path: files with bytes that are not on disk, whether they are still mapped or not, and
+#: directories with names that are not on disk.
 Unsynced = dict[Path, DirtyRange]
 
 
 def take_unsynced(unsynced: Unsynced, least_pages: int = 0) -> set[Path]:
-    """Files of which at least so many pages are not on disk; they count as clean from now on, and
-    the caller syncs them. Whoever stores into them must not do so meanwhile."""
+    """Takes the files of which at least ``least_pages`` pages are dirty; the caller syncs them.
+
+    They count as clean from now on. Nobody may store into any file of ``unsynced`` during the call.
+    """
     taken = {path for path, dirty in unsynced.items() if dirty.pages >= least_pages}
     for path in taken:
         unsynced.pop(path).end = 0

@@ -1,4 +1,4 @@
-"""Names and whole files on disk: they are there after a power loss, too."""
+"""Names and whole files that survive a power loss."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def sync_directory(directory: Path | str) -> None:
 
 
 def sync_directories(root: Path, on_disk: dict[str, list[str]] | None = None) -> None:
-    """Forces the names of what is below a directory to disk. :raises OSError: the disk failed.
+    """Forces the names in a directory, and in all directories below it, to disk.
 
-    :param on_disk: of directories, by their paths, the names that are on disk already, which this
-        adds to: one that has no others is left out.
+    :param on_disk: by path of a directory, the names in it that are on disk already. A directory
+        that has just these is skipped; the others are noted here.
+    :raises OSError: the disk failed, or a directory cannot be listed.
     """
     on_disk = {} if on_disk is None else on_disk
     for directory, directories, files in os.walk(root, onerror=_refused):
@@ -35,15 +36,15 @@ def sync_directories(root: Path, on_disk: dict[str, list[str]] | None = None) ->
 
 
 def _refused(error: OSError) -> None:
-    """``os.walk`` would leave out what it cannot list."""
+    """Raises the error: ``os.walk`` would skip a directory that it cannot list."""
     raise error
 
 
 def put_in_place(built: Path, place: Path) -> None:
-    """Gives what was built its name, where nothing has it, durably; an empty directory goes.
+    """Renames ``built`` to ``place``, durably. Nothing stands there, or an empty directory.
 
-    :raises OSError: the system refuses. It is called ``built`` still: who is told that it was not
-        made can make it again.
+    :raises OSError: the system refuses. ``built`` then has its old name again, so that the caller
+        can try once more.
     """
     os.rename(built, place)
     try:
@@ -55,9 +56,10 @@ def put_in_place(built: Path, place: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file, or puts one in the place of another, at once and durably.
+    """Writes a file under a temporary name and renames it to ``path``, durably. A file that was
+    there is replaced at once.
 
-    :raises CannotWrite, StoreReadOnly: what the system says.
+    :raises CannotWrite, StoreReadOnly: the system refuses; ``path`` is as it was.
     """
     beside = path.with_name(path.name + BESIDE)
     try:
@@ -72,7 +74,7 @@ def write_whole(path: Path, data: bytes) -> None:
         else:
             put_in_place(beside, path)
     except OSError as error:
-        # Where it could not be made it cannot be removed, either.
+        # It may not exist: making it is what failed, perhaps.
         with suppress(OSError):
             beside.unlink()
         raise writing_error(path, error) from error

@@ -1,5 +1,4 @@
-"""Ranges of a file by its descriptor: where a sparse file has data, and where holes, without a look
-at any page; and how all of a range is stored."""
+"""Data and holes of a sparse file (``SEEK_DATA``, ``SEEK_HOLE``), and complete writes to it."""
 
 from __future__ import annotations
 
@@ -7,13 +6,16 @@ import errno
 import os
 from collections.abc import Iterator
 
-#: As many zeros as are looked at, or written, together.
+#: Zeros to compare with, or to write, at once.
 ZEROS = bytes(1 << 20)
 _STRIPPED = 1 << 10
 
 
 def extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of a range that hold data, in order; holes (all zeros) are left out."""
+    """The parts ``(start, end)`` of a range that hold data, in order; holes are left out.
+
+    No page is read. A file system that does not know holes has one part: the whole range.
+    """
     position = start
     while position < end:
         try:
@@ -30,7 +32,7 @@ def extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def holes(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of a range between its :func:`extents`, in order."""
+    """The parts of a range that are holes: those between its :func:`extents`, in order."""
     position = start
     for low, high in extents(descriptor, start, end):
         if position < low:
@@ -41,7 +43,7 @@ def holes(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def write_at(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
-    """Stores all of ``data`` at a position: the system may take less of it at a time.
+    """Writes all of ``data`` at a position, in as many calls as the system needs.
 
     :raises OSError: the disk is full, or failed; a part may have been stored.
     """
@@ -52,8 +54,10 @@ def write_at(descriptor: int, data: bytes | bytearray | memoryview, position: in
 
 
 def end_of_first_data(descriptor: int) -> int:
-    """Position before which all data of a file stands, from its first byte on; its size when data
-    stands behind a hole, too. No page of a hole is touched."""
+    """Where the first hole of a file begins when only zeros follow; else the file's size.
+
+    So all data of the file lies before the returned position. No page is read.
+    """
     end = 0
     try:
         end = os.lseek(descriptor, 0, os.SEEK_HOLE)
@@ -66,8 +70,10 @@ def end_of_first_data(descriptor: int) -> int:
 
 
 def length_of_data(piece: bytes) -> int:
-    """How long a piece is up to its last byte that is not zero; by halves, for to strip zeros takes
-    fifty times longer than to compare them."""
+    """Length of a piece without the zeros at its end.
+
+    Halves are compared with zeros, which is fifty times faster than ``rstrip``.
+    """
     length = len(piece)
     while length > _STRIPPED:
         half = length // 2

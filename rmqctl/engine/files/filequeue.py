@@ -26,7 +26,7 @@ def is_offset_name(name: str) -> bool:
 
 
 class FileEntry(NamedTuple):
-    """A file of a queue as the directory shows it."""
+    """A file of a queue as its directory lists it; ``size`` in bytes."""
 
     file_from_offset: int
     path: Path
@@ -36,14 +36,16 @@ class FileEntry(NamedTuple):
 class MappedFileQueue:
     """``MappedFileQueue``: the files of one directory as one range of offsets.
 
-    ``file_size`` is the size of a file. ``foreign`` holds names that are no file's offset, and
-    :func:`strays`. A
-    :class:`MappedFile` that was handed out is valid while somebody refers to it, also when its name
-    is removed or the queue closed; of others at most ``keep`` stay mapped. Any thread may read
-    while one appends files or removes them (:class:`MappedFileQueueWriter`).
+    ``entries`` are the files, sorted by offset; ``file_size`` is the regular size of each, in
+    bytes. ``foreign`` are other names in the directory, and :func:`strays`.
+
+    A :class:`MappedFile` that was handed out is valid while somebody refers to it, even when its
+    name is removed or the queue closed. Of files that nobody refers to, at most ``keep`` stay
+    mapped. Any thread may read while one appends files or removes them
+    (:class:`MappedFileQueueWriter`).
     """
 
-    #: Whether some files are (:attr:`MappedFile.framed`).
+    #: Whether the queue may hold files that are :attr:`MappedFile.framed`.
     framed = False
 
     def __init__(self, directory: Path, file_size: int, *, keep: int = 4) -> None:
@@ -57,7 +59,8 @@ class MappedFileQueue:
         if odd := strays(own, file_size):
             self.foreign += [entry.path.name for entry in odd]
             own = [entry for entry in own if entry not in odd]
-        # Never shorter than the offsets: who takes the entries first may use any number after.
+        # A reader takes the entries first and bisects the offsets then, so a writer must keep the
+        # offsets no longer than the entries.
         self.entries: list[FileEntry] = list(_not_overlapping(own))
         self._offsets = [entry.file_from_offset for entry in self.entries]
 
@@ -106,22 +109,25 @@ class MappedFileQueue:
 
     @property
     def irregular(self) -> list[FileEntry]:
-        """Files of another length than :attr:`file_size`, and what has a file's name and is none
-        (with a size of -1): a broker does not start on them (``MappedFileQueue#load``)."""
+        """Files of another length than :attr:`file_size`, and things with a file's name that are no
+        regular files (``size`` -1). A broker does not start on them (``MappedFileQueue#load``)."""
         wrong = [entry for entry in self._listed if entry.size != self.file_size]
         return [*self._not_regular, *wrong]
 
     @property
     def empty_last(self) -> FileEntry | None:
-        """The last file when there is nothing in it: a kill came while it was made. 5.x deletes it
-        when it loads the others (``MappedFileQueue#doLoad``); 4.9.3 does not start."""
+        """The last file when its length is 0: a kill came while it was made. 5.x deletes such a
+        file when it loads the others (``MappedFileQueue#doLoad``); 4.9.3 does not start on it."""
         last = self.entries[-1] if self.entries else None
         return last if last is not None and last.size == 0 else None
 
     def check_lengths(self, kind: str, *, drops_empty: bool = False) -> None:
-        """With ``drops_empty`` the :attr:`empty_last` file may be: it will be removed.
+        """Refuses :attr:`irregular` files.
 
-        :raises FileLengthContradiction, CannotRead: a file is :attr:`irregular`.
+        :param kind: what the files are of, for the error.
+        :param drops_empty: the :attr:`empty_last` file is allowed, because the caller removes it.
+        :raises FileLengthContradiction: a file has another length. :raises NotAFile: an entry is no
+            regular file.
         """
         for entry in self.irregular:
             if drops_empty and entry == self.empty_last:
@@ -136,17 +142,19 @@ class MappedFileQueue:
             )
 
     def check_regular(self, *, links_only: bool = False) -> None:
-        """For who would take what follows for all there is: ``links_only`` of links that lead
-        nowhere, behind which messages may lie on a disk that is not mounted.
+        """Refuses things with a file's name that are no regular files. A caller that passed over
+        them would take the log for shorter than it is.
 
-        :raises NotAFile: what has a file's name is none.
+        :param links_only: refuse only links that lead nowhere, perhaps to a disk that is not
+            mounted.
+        :raises NotAFile: there is such a thing.
         """
         for entry in self._not_regular:
             if not links_only or (entry.path.is_symlink() and not entry.path.exists()):
                 raise NotAFile(path=str(entry.path), reason=NOT_REGULAR)
 
     def index_of(self, offset: int) -> int:
-        """Number of the file that holds ``offset``; -1 when none does."""
+        """Number of the file that holds ``offset``, from 0; -1 when none does."""
         return self._index_in(self.entries, offset)
 
     def _index_in(self, entries: list[FileEntry], offset: int) -> int:
@@ -163,7 +171,7 @@ class MappedFileQueue:
     def find(self, offset: int) -> MappedFile | None:
         """The file that holds ``offset`` (``MappedFileQueue#findMappedFileByOffset``)."""
         entries = self.entries
-        # As _index_in does: every pull asks twice.
+        # The same as _index_in, without its call: every pull comes here twice.
         number = bisect_right(self._offsets, offset) - 1
         if number < 0:
             return None
@@ -182,15 +190,18 @@ class MappedFileQueue:
         return mapped
 
     def close(self) -> None:
-        """Unmaps all files that nobody holds; who asks for one again gets it mapped anew."""
+        """Unmaps all files that nobody refers to. A file that is asked for again is mapped anew."""
         self._open.clear()
 
 
 def strays(entries: list[FileEntry], file_size: int) -> list[FileEntry]:
-    """Files that are none of a queue, though their names are numbers: neither length nor name is of
-    such a file, and most others, two at least, have both. A broker does not start on them
-    (``MappedFileQueue#load``); an empty one a kill may have left."""
-    if file_size < 2:  # Files of which each has a size of its own.
+    """Files that do not belong to a queue, though their names are numbers: neither their length nor
+    their name fits, while at least two files, and more than there are strays, fit in both.
+
+    An empty file is no stray: a kill may have left it. A broker does not start where there are
+    strays (``MappedFileQueue#load``).
+    """
+    if file_size < 2:  # The queue has no regular file size.
         return []
     odd = [one for one in entries if one.size not in (0, file_size)]
     odd = [one for one in odd if one.file_from_offset % file_size]
@@ -199,22 +210,23 @@ def strays(entries: list[FileEntry], file_size: int) -> list[FileEntry]:
 
 
 def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:
-    """The files, of which one that is too long ends where the next one begins."""
+    """The files with sizes cut so that each ends where the next one begins, at the latest."""
     for entry, following in zip_longest(entries, entries[1:]):
         end = None if following is None else following.file_from_offset - entry.file_from_offset
         yield entry if end is None or entry.size <= end else entry._replace(size=end)
 
 
-#: Files that are forced to disk at a time, when there are many, and those that are worth a thread.
+#: Threads that force many files to disk, at most, and files that are worth a thread.
 _SYNCED_AT_ONCE, _SYNCED_BY_ONE = 16, 4
 
 
 def sync_files(paths: Iterable[Path], *, may_be_gone: bool = False) -> None:
-    """Forces files to disk that are no longer mapped, and the names in directories; of many some at
-    a time, for a disk, and a journal, takes several at once for little more than one.
+    """Forces files to disk by their paths, and the names in directories.
 
-    :param may_be_gone: what retention has removed meanwhile is left out.
-    :raises OSError: the disk failed.
+    Of many, several are forced at a time: one commit of a file system's journal serves them all.
+
+    :param may_be_gone: skip paths that retention has removed meanwhile.
+    :raises OSError: the disk failed. All threads have ended then.
     """
     files = list(paths)
     threads = min(len(files) // _SYNCED_BY_ONE, _SYNCED_AT_ONCE)
@@ -242,7 +254,7 @@ def _sync_file(path: Path, may_be_gone: bool) -> None:
         return
     try:
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            os.fsync(descriptor)  # Names are no data of a file, and a disk may leave them out.
+            os.fsync(descriptor)  # fdatasync of a directory need not cover its names.
         else:
             os.fdatasync(descriptor)
     finally:

@@ -1,5 +1,5 @@
-"""The writing half of :mod:`rmqctl.engine.files.filequeue`: files are appended, removed, and forced
-to disk."""
+"""The writing half of :mod:`rmqctl.engine.files.filequeue`: appends files, removes them, and forces
+them to disk."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from rmqctl.errors import CannotRead, CannotWrite
 
 
 class MappedFileQueueWriter(MappedFileQueue):
-    """The files of one directory, open for writing. Closed, it keeps what was not flushed noted for
-    :meth:`take_unsynced`.
+    """The files of one directory, open for writing. What was not flushed stays noted for
+    :meth:`take_unsynced` after :meth:`close`.
 
     :param root: the directory below which no link is followed.
-    :param unsynced: where files with something that is not on disk are noted; they outlive the maps
-        there.
+    :param unsynced: takes the paths of files with bytes that are not on disk; entries outlive the
+        maps.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class MappedFileQueueWriter(MappedFileQueue):
     ) -> None:
         super().__init__(directory, file_size, keep=keep)
         self.root = root
-        #: Whether a new file and its name are on disk at once; else whoever made it syncs both.
+        #: Whether a new file and its name are on disk when it is made; else the caller syncs both.
         self.is_durable = True
-        #: Whether the name of the first file, and of directories that are made for it, are on disk
-        #: with the next flush only: in most that is all that waits for the disk. Of later ones the
-        #: names are on disk at once, or a loss of power could keep a file and not the one before.
+        #: Whether the name of the first file, and of directories made for it, may wait for the next
+        #: flush: most queues have one file, and are made with one wait for the disk less. Names of
+        #: later files never wait: a power loss could keep such a file and lose the one before it.
         self.names_wait = False
         self._unsynced: Unsynced = {} if unsynced is None else unsynced
-        #: Files with room for what is to come, which have no names yet.
+        #: By offset: files that have disk blocks already, and no name yet.
         self._ahead: dict[int, MappedFile] = {}
 
     def _open_file(self, entry: FileEntry) -> MappedFile:
@@ -71,13 +71,15 @@ class MappedFileQueueWriter(MappedFileQueue):
         return self.directory
 
     def append_file(self, file_from_offset: int, head: bytes = b"") -> MappedFile:
-        """Makes the next file, which begins with ``head``. :raises CannotWrite: it cannot be made;
-        nothing is left of it."""
+        """Makes the next file, which begins with ``head`` and is zeros behind it.
+
+        :raises CannotWrite: it cannot be made; nothing is left of it.
+        """
         path = self._path_of_next(file_from_offset)
         root, ahead = self.root_of(path), self._ahead.pop(file_from_offset, None)
         forced = self._forced
         if forced is Forced.FILE:
-            # First: an interrupt must not leave a name that no flush knows of.
+            # Noted before they are made: after an interrupt a flush must know of every name.
             for directory in (root / part for part in path.relative_to(root).parents):
                 self._unsynced.setdefault(directory, DirtyRange(0, 1))
         before = self._open.get(self._offsets[-1]) if self._offsets else None
@@ -101,7 +103,7 @@ class MappedFileQueueWriter(MappedFileQueue):
                 raise
         if before is not None:
             expect_readers(before.buffer)
-            # As much of each file that stays open would stay mapped as is let go of at once.
+            # Else up to a chunk of pages of each file would stay mapped as long as it is open.
             before.forget(0, before.size)
         self._open.put(file_from_offset, mapped)
         self.entries.append(FileEntry(file_from_offset, path, self.file_size))
@@ -110,7 +112,7 @@ class MappedFileQueueWriter(MappedFileQueue):
 
     @property
     def _forced(self) -> Forced:
-        """What of the next file is on disk when it is made."""
+        """What of the next file is forced to disk when it is made."""
         if not self.is_durable:
             return Forced.NOTHING
         return Forced.FILE if self.names_wait and not self.entries else Forced.ALL
@@ -120,10 +122,12 @@ class MappedFileQueueWriter(MappedFileQueue):
         return directory / f"{file_from_offset:0{FILE_NAME_DIGITS}d}"
 
     def reserve_ahead(self, offset: int, size: int) -> None:
-        """Makes sure of the disk space of a range of one file behind the last one, which gets its
-        name, with what it begins with, from :meth:`append_file`: a kill before leaves none. Where
-        the file system has no files without a name it is made at once.
+        """Allocates the blocks of a range that lies in the file behind the last one.
 
+        That file has no name before :meth:`append_file` gives it one, so a kill leaves nothing of
+        it. Where the file system has no unnamed files, it gets its name here.
+
+        :param offset: the first byte of the range, which lies in one file; ``size`` is in bytes.
         :raises OSError: the disk is full. :raises CannotWrite: no file can be made.
         """
         start = offset - offset % self.file_size
@@ -148,11 +152,12 @@ class MappedFileQueueWriter(MappedFileQueue):
 
     @property
     def is_ahead(self) -> bool:
-        """Whether room was made behind the last file; it goes with the last reference to this."""
+        """Whether blocks are allocated behind the last file (:meth:`reserve_ahead`). They are given
+        back with the last reference to this object."""
         return bool(self._ahead)
 
     def remove_from(self, offset: int) -> None:
-        """Removes the files that begin at an offset or behind it, the last one first; errors as of
+        """Removes the files that begin at ``offset`` or behind it, the last one first. Errors as of
         :func:`~rmqctl.engine.files.paths.remove_file`."""
         while self._offsets and self._offsets[-1] >= offset:
             path = self.entries[-1].path
@@ -163,19 +168,21 @@ class MappedFileQueueWriter(MappedFileQueue):
             self.entries = self.entries[:-1]
 
     def close_gap(self, place: int) -> None:
-        """Where the file that is to hold ``place`` is missing, those behind it go: for who knows
-        that nothing is in them. Errors as of :meth:`remove_from`."""
+        """Removes the files behind ``place`` when the file that should hold it is missing. The
+        caller knows that those are empty. Errors as of :meth:`remove_from`."""
         if self.min_offset <= place < self.end_offset and self.index_of(place) < 0:
             self.remove_from(place)
 
     def take_unsynced(self, least_pages: int = 0) -> set[Path]:
-        """:func:`~rmqctl.engine.files.dirty.take_unsynced` of these files; not for many queues
-        that note theirs in one place."""
+        """:func:`~rmqctl.engine.files.dirty.take_unsynced` of these files. Not for queues that
+        share one ``unsynced``: it would take the files of all of them."""
         return take_unsynced(self._unsynced, least_pages)
 
     def sync(self) -> None:
-        """Forces to disk what of these files is not there yet; nobody may store into them
-        meanwhile. :raises OSError: it failed, and stays noted."""
+        """Forces the dirty files to disk. Nobody may store into them meanwhile.
+
+        :raises OSError: the disk failed; the files stay noted as dirty.
+        """
         paths = [entry.path for entry in self.entries if entry.path in self._unsynced]
         sync_files(paths)
         for path in paths:

@@ -1,9 +1,9 @@
-"""Holes of sparse files, and how to look at what may be one without its pages.
+"""Reading sparse files without touching the pages of their holes.
 
-To look into a hole through a map takes a page. A full tmpfs has none, for a reader as little as for
-a writer, and the kernel ends the process (SIGBUS), while a read of the file sees zeros. So small
-reads do not go through the map (:meth:`MappedFile.read`), and what is looked at in bulk is the map
-only where it has no hole, else a copy of what stands there (:func:`whole`).
+A load from a hole through a map needs a page. On a full tmpfs there is none, and the kernel ends
+the process (SIGBUS), reader or writer; ``pread`` of the same range returns zeros. So small reads
+use ``pread`` (:meth:`MappedFile.read`). Bulk reads use the map where a range has no hole, else a
+copy of its data (:func:`whole`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Iterator
 
 from rmqctl.engine.files.mappedfile import MappedFile
 
-#: What mmap has no name for before Python 3.13: the copy takes memory for what is in it only.
+#: Not named by mmap before Python 3.13. The copy takes memory only for the pages that hold data.
 _MAP_NORESERVE = 0x4000
 
 
 class Aside(MappedFile):
-    """A copy of a part of a file, at the same positions; elsewhere it has zeros.
+    """A copy of a part of a file, at the same positions, with zeros elsewhere.
 
-    It stands for the file where that part is looked at in bulk, and outlives it.
+    It takes the file's place for a bulk read of that part, and may outlive the file.
     """
 
     def __init__(self, mapped: MappedFile, start: int, end: int) -> None:
@@ -56,8 +56,10 @@ class Aside(MappedFile):
 
 
 def is_whole(mapped: MappedFile, start: int, end: int) -> bool:
-    """Whether a range has no hole, so that the map can be looked at there. What is no hole once
-    stays none."""
+    """Whether a range has no hole, so that the map may be read there.
+
+    Blocks are never taken out of a file again, so the answer is kept in ``mapped.whole``.
+    """
     low, high = mapped.whole
     if low <= start and end <= high:
         return True
@@ -71,6 +73,6 @@ def is_whole(mapped: MappedFile, start: int, end: int) -> bool:
 
 
 def whole(mapped: MappedFile, start: int, end: int) -> MappedFile:
-    """What stands for the file where a range is looked at: the file itself, or a copy."""
+    """The file itself when a range has no hole, else a copy (:class:`Aside`) to read instead."""
     start, end = max(start, 0), min(end, mapped.size)
     return mapped if is_whole(mapped, start, end) else Aside(mapped, start, end)

@@ -4,9 +4,10 @@ Java takes ``FileChannel.tryLock(0, 1, false)`` on the store's ``lock`` file and
 ``lock`` into it (``DefaultMessageStore#start``). The kernel drops the lock with the process, so a
 stale file never blocks.
 
-A POSIX lock excludes other processes only: a table of what this process holds excludes its threads.
-It is dropped when *any* descriptor of the file is closed, so what is held here is not opened again.
-A forked child inherits descriptors and the table, and not the lock: it starts with neither.
+A POSIX lock excludes other processes only; a table of the locks that this process holds excludes
+its other threads. The kernel drops the lock when *any* descriptor of the file is closed, so the
+file of a held lock is never opened again. A forked child inherits descriptors and table but not the
+lock: it clears both.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Identity = tuple[int, int]
 _FLOCK = Struct("hhqqi4x")
 #: Reentrant: the garbage collector may close a forgotten store while another one is opened.
 _mutex = threading.RLock()
-#: By what identifies it, its root and its ``lock`` file: every lock that this process holds.
+#: Every lock that this process holds, under two keys: its root directory, and its ``lock`` file.
 _held: dict[Identity, StoreLock] = {}
 
 
@@ -40,15 +41,16 @@ class StoreLock:
     """The store's lock, held from construction to :meth:`release`."""
 
     def __init__(self, root: Path, forked: Callable[[], None] | None = None) -> None:
-        """:param forked: a method that is called in every forked child, which does not hold the
-            lock; its object is not kept alive.
+        """Takes the lock, or raises.
 
-        :raises StoreInUse: somebody else holds it; nothing but an empty ``lock`` was made.
+        :param forked: a method that is called in every forked child, which does not hold the lock.
+            The lock keeps only a weak reference to its object.
+        :raises StoreInUse: another process or thread holds it; at most an empty ``lock`` was made.
         """
         self._forked = None if forked is None else weakref.WeakMethod(forked)
         self._descriptors: list[int] = []
         with _mutex:
-            # Not only ``lock``, which somebody may have removed: who gets in then destroys as much.
+            # The root too: if somebody has removed ``lock``, a second writer would do as much harm.
             for path in (root, root / LOCK):
                 _refuse_held(root, _identity(path))
             try:
@@ -62,11 +64,12 @@ class StoreLock:
         status = os.fstat(descriptor)
         identity = status.st_dev, status.st_ino
         holder = _held.get(identity)
-        # One that became the file of a held lock at this moment closes with it.
+        # If this is the file of a held lock after all, closing it would drop that lock, so it is
+        # closed together with that one.
         (self if holder is None else holder)._descriptors.append(descriptor)
         _refuse_held(root, identity)
         try:
-            # Stays open, so that its number is not given to another directory meanwhile.
+            # Held open, so that the inode number is not given to another directory meanwhile.
             self._descriptors.append(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
             root_status = os.fstat(self._descriptors[-1])
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -76,12 +79,12 @@ class StoreLock:
             raise StoreInUse(path=str(root), holder="another process") from error
         _held[identity] = _held[root_status.st_dev, root_status.st_ino] = self
         if status.st_size < len(b"lock"):
-            # Nobody reads the text: on a full disk the lock is as good without it.
+            # Nothing reads the text, so on a full disk the lock is as good without it.
             with suppress(OSError):
                 os.pwrite(descriptor, b"lock", 0)
 
     def release(self) -> None:
-        """Lets others in; again, and in a forked child, it does nothing."""
+        """Gives the lock back. A second call, or one in a forked child, does nothing."""
         with _mutex:
             for identity in [key for key, holder in _held.items() if holder is self]:
                 del _held[identity]
@@ -89,8 +92,8 @@ class StoreLock:
                 os.close(self._descriptors.pop())
 
     def forget(self) -> None:
-        """In a forked child: the lock is the parent's. Its descriptors are closed now: closed
-        later, they would drop a lock that the child has taken itself meanwhile."""
+        """Gives up a lock in a forked child, where it is the parent's. The descriptors are closed
+        at once: closed later, they would drop a lock that the child itself may take by then."""
         self.release()
         forked = None if self._forked is None else self._forked()
         if forked is not None:
@@ -98,7 +101,7 @@ class StoreLock:
 
 
 def _identity(path: Path) -> Identity | None:
-    """None: nothing is there, or it cannot be asked; opening says why."""
+    """Device and inode of a path; None when ``stat`` fails: opening it will say why."""
     try:
         status = os.stat(path)
     except OSError:
@@ -127,10 +130,11 @@ os.register_at_fork(
 
 
 def is_locked(root: Path) -> bool:
-    """Whether another process holds the lock now, in whatever container; touches nothing.
+    """Whether another process holds the lock now, also one in another container. Changes nothing.
 
-    Of a lock of this process the file is not opened: closing it would drop that. ``/proc/locks``
-    has none that a process of another container, or of another machine, holds.
+    False for a lock that this process holds: its file is not opened, since closing it would drop
+    the lock. ``F_GETLK`` is asked, because ``/proc/locks`` does not list the locks of other
+    containers and machines.
     """
     try:
         with _mutex:

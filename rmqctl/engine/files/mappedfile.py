@@ -1,9 +1,9 @@
 """``MappedFile``: the one mmap engine under log, queues and index.
 
 A file has a fixed size and is mapped whole, which costs nothing until its pages are touched.
-New files are sparse, have their full length at once and are durable (file and directory entry are
-synced, unless the caller does it). Before bytes are stored through the map their blocks are
-allocated: a full disk is then an ``OSError`` at a known place, and never a SIGBUS.
+New files are sparse and have their full length at once; file and name are synced when it is made,
+unless the caller does that. Before bytes are stored through the map, their blocks are allocated. So
+a full disk is an ``OSError`` of that call, and never a SIGBUS at the store.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ from rmqctl.engine.files.paths import (
 from rmqctl.errors import CannotRead
 
 PAGE = mmap.PAGESIZE
-#: Bytes that are allocated at once, at most.
+#: Bytes of the largest chunk that is allocated at once.
 _RESERVE_CHUNK = 1 << 18
-#: Bytes that are looked at together: more is memory that the system is asked for, and takes back.
+#: Bytes of one ``pread`` in a search: malloc gets larger buffers from the system each time.
 _LOOKED_AT = 1 << 16
-#: Bytes behind what is being stored that are let go of at once.
+#: Bytes of pages behind an append that are dropped together.
 _FORGOTTEN_AT_ONCE = 1 << 20
 
 
 def reserved_chunk(position: int) -> tuple[int, int]:
-    """The range, from its start to its end, that is allocated with a position of a file: as much as
-    stands before it, but a page at least and 256 KiB at most. A queue of a few units takes a page,
-    and a hundred thousand of them some hundred MiB."""
+    """Start and end of the chunk that is allocated when ``position`` of a file is stored into.
+
+    A chunk has the largest power of two that is not larger than ``position``, at least a page and
+    at most 256 KiB. So a queue of a few units takes one page, and 100,000 of them 400 MiB.
+    """
     size = min(max(1 << position.bit_length() >> 1, PAGE), _RESERVE_CHUNK)
     start = position // size * size
     return start, start + size
@@ -49,10 +51,10 @@ def reserved_chunk(position: int) -> tuple[int, int]:
 class MappedFile:
     """One file of the store, mapped whole.
 
-    ``buffer`` is the map itself. It stays valid until :meth:`close`, which only a file's sole user
-    calls; else file and map are closed with the last reference, whatever became of the name. An
-    empty file has an empty buffer. Positions are relative to the file, ``file_from_offset`` is its
-    first offset. In one that is ``framed`` each record stands behind the header of an entry.
+    ``buffer`` is the map; an empty file has an empty one. It is valid until :meth:`close`, which
+    only the file's sole user calls; otherwise map and file are closed with the last reference, even
+    when the name is gone. Positions count from the start of the file, and ``file_from_offset`` is
+    the offset of its first byte. In a ``framed`` file (DLedger) a header stands before each record.
     """
 
     framed = False
@@ -69,12 +71,16 @@ class MappedFile:
         writable: bool,
         unsynced: Unsynced | None = None,
     ) -> None:
-        """:param unsynced: gets this file when something was stored into it."""
+        """Maps the open file ``descriptor``, which is closed with this object.
+
+        :param unsynced: the file is noted here as soon as it is stored into.
+        :raises CannotRead: the system refuses to map it.
+        """
         self.path = path
         self.file_from_offset = file_from_offset
         self.descriptor = descriptor
         self._reserved: set[int] = set()
-        self._allocated = (0, 0)  # The last of them that were asked for together.
+        self._allocated = (0, 0)  # The range of the chunks that were reserved last.
         self._forgotten = 0
         self._unsynced: Unsynced = {} if unsynced is None else unsynced
         self._dirty = self._unsynced.get(path) or DirtyRange()
@@ -131,8 +137,8 @@ class MappedFile:
         forced: Forced,
         unsynced: Unsynced | None = None,
     ) -> MappedFile | None:
-        """:meth:`create` of a file that has no name before :meth:`give_name`; None where the file
-        system has no such files."""
+        """:meth:`create`, but the file has no name before :meth:`give_name`. None where the file
+        system has no unnamed files."""
         descriptor = create_unnamed(root, path, size, forced)
         if descriptor < 0:
             return None
@@ -141,41 +147,40 @@ class MappedFile:
         return mapped
 
     def give_name(self, root: Path, head: bytes, forced: Forced) -> None:
-        """The file begins with ``head``, and gets its name."""
+        """Stores ``head`` at the start of an unnamed file and gives it its name."""
         if head:
             self.reserve(0, len(head))
             self.write(0, head)
         name_file(root, self.path, self.descriptor, forced)
 
     def load(self, start: int, end: int) -> None:
-        """Told before a range is read through :attr:`buffer`. Here all of the file is there; one
-        that comes piece by piece fetches the range."""
+        """Called before a range is read through :attr:`buffer`. Does nothing here; a file that is
+        fetched piece by piece (a URL) overrides it."""
 
     def load_entry(self, position: int) -> None:
-        """Told before the fields of a log entry are read: :meth:`load` of them, not of the body."""
+        """Called before the fields of a log entry are read; :meth:`load` without its body."""
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of up to ``size`` bytes; short at the end of the file. It does not go through the
-        map: see :mod:`rmqctl.engine.files.holes`."""
+        """A copy of up to ``size`` bytes, short at the end of the file. By ``pread``, not the map:
+        :mod:`rmqctl.engine.files.holes` says why."""
         return self.read_aside(max(position, 0), max(size, 0))
 
     def read_aside(self, position: int, size: int) -> bytes:
-        """:meth:`read` of a place that is one."""
+        """:meth:`read` for a position and a size that are not negative."""
         try:
             return os.pread(self.descriptor, size, position)
         except OSError as error:
             raise CannotRead(path=str(self.path), reason=error.strerror) from error
 
     def occurrences(self, needle: bytes, start: int, end: int) -> Iterator[int]:
-        """Positions at which ``needle`` stands whole in a range, in order.
+        """Positions at which all of ``needle`` stands in a range, in order.
 
-        Not by the map's own ``find``: before Python 3.11.4 that reads beyond the map (gh-105235).
-        Nor through the map (:meth:`read_aside`).
+        ``mmap.find`` is not used: before Python 3.11.4 it reads beyond the map (gh-105235).
         """
         for low in range(start, end, _LOOKED_AT):
             size = min(low + _LOOKED_AT + len(needle) - 1, end) - low
             piece = self.read_aside(low, size)
-            # Behind a log's end that is all, and to see it takes a tenth of what to search it does.
+            # Behind a log's end are only zeros. Comparing takes a tenth of the time of a search.
             if ZEROS.startswith(piece) and needle[:1] > b"\0":
                 continue
             at = piece.find(needle)
@@ -208,8 +213,8 @@ class MappedFile:
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                     raise
-                # Not the whole chunk fits: what is really needed still may. That is whole pages,
-                # for a page is stored with all of its blocks, however small these are.
+                # The chunk does not fit, but the range itself still may. It is widened to whole
+                # pages: a dirty page is written with all of its blocks.
                 low = position // PAGE * PAGE
                 high = min(-(-(position + size) // PAGE) * PAGE, self.size)
                 os.posix_fallocate(self.descriptor, low, high - low)
@@ -218,27 +223,26 @@ class MappedFile:
         self._allocated = start, at
 
     def room_behind(self, position: int) -> int:
-        """Up to where blocks are known to be allocated behind a position whose own were asked for
-        last; at least that position."""
+        """Where the blocks end that were allocated together with those of ``position``, by the last
+        call of :meth:`reserve`; at least ``position``."""
         low, high = self._allocated
         return min(high, self.size) if low <= position < high else position
 
     @property
     def dirty(self) -> DirtyRange:
-        """What was stored since the last :meth:`flush`; :meth:`mark_dirty` makes it grow."""
+        """The range stored into since the last :meth:`flush`; :meth:`mark_dirty` widens it."""
         return self._dirty
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Stores ``data``; the range must lie in the file and be reserved."""
         end = position + len(data)
-        # First: an interrupt must not leave something that no flush knows of.
+        # Noted first: after an interrupt a flush must know of every byte.
         self.mark_dirty(position, end)
         self.buffer[position:end] = data  # type: ignore[index]
 
     def write_aside(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """:meth:`write`, but not through the map, and of a range that need not be reserved: for
-        files that nobody else looks at yet. A page that is stored into through a new file's map
-        costs a fault; many at once cost next to nothing so.
+        """:meth:`write` by ``pwrite``, of a range that need not be reserved: for files that nobody
+        else reads yet. It saves the page fault that each page costs through a new file's map.
 
         :raises OSError: the disk is full; a part may have been stored.
         """
@@ -249,8 +253,8 @@ class MappedFile:
         """Notes a range that was stored through the buffer, for :meth:`flush`."""
         dirty = self._dirty
         if not dirty.end:
-            # Who lets go of a file that somebody still stores into maps it again: a file has one
-            # range, whichever map it was stored through, or one of them would never be forced.
+            # A file may be mapped twice, when a cache has dropped a map that is still in use. Both
+            # share one range, or what was stored through one of them would never be forced.
             known = self._unsynced.setdefault(self.path, dirty)
             if known is dirty:
                 dirty.start, dirty.end = start, end
@@ -272,16 +276,15 @@ class MappedFile:
         self._dirty.end = 0
         self._unsynced.pop(self.path, None)
         try:
-            # What msync does to these pages; but mmap's flush keeps all other threads waiting.
+            # As good as msync of these pages; mmap.flush would hold the GIL meanwhile.
             os.fdatasync(self.descriptor)
         except OSError:
             self.mark_dirty(start, end)
             raise
 
     def forget(self, start: int, end: int) -> None:
-        """Says that a range will not be looked at again soon: its pages no longer count as this
-        process's memory. They stay in the system's cache and come back when they are touched.
-        Those that are locked in memory stay there."""
+        """Drops the pages of a range from this process's memory (``MADV_DONTNEED``). They stay in
+        the page cache and come back when they are touched. Pages locked in memory stay mapped."""
         first, last = -(-start // PAGE) * PAGE, end // PAGE * PAGE
         if isinstance(self.buffer, mmap.mmap) and last > first:
             try:
@@ -291,16 +294,16 @@ class MappedFile:
                     raise
 
     def touch(self, start: int, end: int) -> None:
-        """Says that all of a range, which is reserved, will be stored into soon: its pages come at
-        once, which takes less time than each by itself. Of less than a page nothing comes."""
-        # A page that was stored into is there.
+        """Faults in all pages of a reserved range at once, because it will be stored into soon.
+        Does nothing for less than a page."""
+        # The first page is there already when its start was stored into.
         first, last = -(-start // PAGE) * PAGE, min(-(-end // PAGE) * PAGE, self.size)
         if isinstance(self.buffer, mmap.mmap) and last - first >= PAGE:
             want_all(self.buffer, self.descriptor, first, last)
 
     def forget_behind(self, position: int, start: int = 0) -> None:
-        """:meth:`forget` of what was stored from ``start`` on up to a position, where that is worth
-        it: so a file that is stored into from its start to its end takes little memory."""
+        """Drops the pages from ``start`` up to ``position``, a MiB or more at a time, so that a
+        file which is filled from start to end takes little memory."""
         low = max(self._forgotten, start)
         if position - low >= _FORGOTTEN_AT_ONCE:
             self.forget(low, position)
@@ -312,24 +315,24 @@ class MappedFile:
         return self._dirty.end > 0
 
     def close(self) -> None:
-        """Unmaps and closes; without :meth:`flush` the system writes when it likes."""
+        """Unmaps and closes the file. Does not :meth:`flush`: the kernel writes it back later."""
         if self.descriptor < 0:
             return
         if isinstance(self.buffer, mmap.mmap):
             try:
                 self.buffer.close()
             except BufferError:
-                # A caller still looks at the bytes: the map goes with its last view.
+                # Somebody holds a view of the map, which is unmapped with the last view.
                 self.buffer = b""
         self._close_descriptor()
         self.descriptor = -1
 
     def extents(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The parts of a range that hold data, in order; holes (all zeros) are left out."""
+        """:func:`~rmqctl.engine.files.extents.extents` of the file: parts of a range with data."""
         return extents(self.descriptor, start, end)
 
     def end_of_first_data(self) -> int:
-        """:func:`end_of_first_data` of the file."""
+        """:func:`~rmqctl.engine.files.extents.end_of_first_data` of the file."""
         return min(end_of_first_data(self.descriptor), self.size)
 
     def first_nonzero(self, start: int, end: int) -> int:
@@ -342,22 +345,22 @@ class MappedFile:
         return end
 
     def end_of_data(self, start: int) -> int:
-        """Position after the last byte from ``start`` on that is not zero; ``start`` without."""
+        """Position behind the last byte from ``start`` on that is not zero; ``start`` without."""
         for low, high in reversed(list(self.extents(start, self.size))):
             for end in range(high, low, -_LOOKED_AT):
                 first = max(end - _LOOKED_AT, low)
-                # Not through the map: what was allocated ahead would take its pages one by one.
+                # By pread: through the map each page allocated ahead would be faulted in.
                 length = length_of_data(self.read_aside(first, end - first))
                 if length:
                     return first + length
         return start
 
     def clear(self, start: int) -> None:
-        """Stores zeros wherever something else stands from ``start`` on; holes stay holes.
+        """Stores zeros over all data from ``start`` on; holes stay holes.
 
-        The first two bytes go first: from then on, also when it is killed, whoever reads a size
-        there finds none. The others go from the end back, so that no zeros stand before bytes that
-        are left.
+        The first two bytes are cleared first: from then on a reader finds no size there, even after
+        a kill. The rest is cleared from the end backwards, so that a kill leaves no zeros in front
+        of bytes that were to go.
 
         :raises OSError: the disk is full, or refuses otherwise.
         """

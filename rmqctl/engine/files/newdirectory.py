@@ -1,7 +1,7 @@
-"""New directories that appear whole: built beside their place, renamed at the end.
+"""New directories that appear whole: built beside their place, and renamed at the end.
 
-A failure or Ctrl-C removes what was built; what a killed run left beside the place is removed by
-the next one. Where it is kept instead, the next run goes on with it.
+A failure or Ctrl-C removes what was built. What a killed run has left is removed by the next run,
+or with ``is_kept`` completed by it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
 
 @contextmanager
 def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
-    """Where to build what shall be ``path``.
+    """Yields the directory in which to build what shall be ``path``; it is renamed at the end.
 
-    :param is_kept: what a run leaves that does not come to its end stays, and the next one finds
-        it.
+    :param is_kept: an incomplete directory stays, and the next run finds it.
     :raises OutputExists: ``path`` is a file, or a directory that holds something.
     :raises OutputInUse: another process builds there.
     :raises CannotWrite: the disk is full, or the path takes no other directory's place.
@@ -47,8 +46,10 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
 
 
 def free_place(path: Path) -> Path:
-    """A path that a new directory can take, made absolute. :raises OutputExists, CannotWrite: as of
-    :func:`new_directory`."""
+    """``path``, made absolute, when a new directory can take its place.
+
+    :raises OutputExists, CannotWrite: as of :func:`new_directory`.
+    """
     place = path.absolute()
     if place.is_symlink() or (place.exists() and (not place.is_dir() or any(place.iterdir()))):
         raise OutputExists(path=str(place))
@@ -59,10 +60,11 @@ def free_place(path: Path) -> Path:
 
 
 def made_anew(building: Path, place: Path, *, is_kept: bool = False) -> int:
-    """Makes an empty directory in place of what a killed run has left, unless that is kept; a
-    descriptor with its lock.
+    """Makes the directory ``building``, locks it, and empties it of what a killed run has left.
 
-    :raises OutputInUse: whoever made it is alive.
+    :param place: what an error names. :param is_kept: do not empty it.
+    :returns: a descriptor that holds the lock.
+    :raises OutputInUse: another process holds the lock.
     """
     building.mkdir(parents=True, exist_ok=True)
     lock = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

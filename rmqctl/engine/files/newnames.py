@@ -1,4 +1,4 @@
-"""The names in a new directory, forced to disk while more of them are made."""
+"""Forces the names in a new directory to disk while more files are made in it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rmqctl.engine.files.behind import Behind
 
 
 class NewNames:
-    """What is below ``root``, of which nobody removes anything.
+    """The names below ``root``, where nothing is removed meanwhile.
 
-    :param is_ahead: whether :meth:`begin` does anything, by a thread of its own.
+    :param is_ahead: :meth:`begin` starts a thread; else it does nothing.
     """
 
     def __init__(self, root: Path, *, is_ahead: bool) -> None:
@@ -21,15 +21,17 @@ class NewNames:
         self._is_begun = False
 
     def begin(self) -> None:
-        """Begins with the names that there are when this is called first, and waits for nothing;
-        :meth:`finish` tells what goes wrong."""
+        """Starts forcing the names that exist now, once, without waiting. :meth:`finish` raises
+        what goes wrong."""
         if self._behind is not None and not self._is_begun:
             self._is_begun = True
             self._behind.do(self._sync)
 
     def finish(self) -> None:
-        """Forces all names to disk, which each directory's are already when it got no other ones.
-        :raises OSError: the disk failed, now or before."""
+        """Forces the names of all directories that have got new ones since :meth:`begin`.
+
+        :raises OSError: the disk failed, now or in the background.
+        """
         if self._behind is not None:
             self._behind.wait()
         self._sync()

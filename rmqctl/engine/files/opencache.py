@@ -1,8 +1,8 @@
-"""What is open, and for how long: the bounded caches of maps and of queues.
+"""``OpenCache``: the bounded caches of mapped files and of queues.
 
-A reference is the pin. What a cache lends stays open for as long as anybody refers to it, be it a
-variable, a view or a suspended generator, and is closed with the last of them. So a cache never
-closes anything: it lets go, and that closes what nobody holds.
+A reference is the pin. An object that a cache has lent stays open as long as anything refers to it:
+a variable, a view or a suspended generator. So a cache never closes an object, it only drops its
+own reference; an object without other references is closed by that.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ V = TypeVar("V")
 
 
 class OpenCache(Generic[K, V]):
-    """Open things by key; of those that nobody holds at most ``keep``, the last ones asked for.
+    """Open objects by key. It keeps the ``keep`` objects that were asked for last.
 
-    One key never has two of them: what somebody holds is lent again, also when it is no longer
-    kept. Safe for many threads; one that opens keeps the others waiting, and opening may ask other
-    caches, or this one.
+    A key never has two objects: one that is still in use is lent again, even when it is no longer
+    kept. Safe for many threads. A thread that opens an object keeps the others waiting; opening may
+    use other caches, or this one.
 
-    :param evicted: told of each one that is let go for others.
+    :param evicted: called with key and object of each object that is dropped for others.
     """
 
     def __init__(
@@ -47,9 +47,10 @@ class OpenCache(Generic[K, V]):
     def get(self, key: K, open_one: Callable[[], V | None]) -> V | None: ...
 
     def get(self, key: K, open_one: Callable[[], V | None] = lambda: None) -> V | None:
-        """What is open under a key, else what ``open_one`` opens; None when it opens none."""
+        """The open object of a key, else what ``open_one`` returns, which is kept; None if that is
+        None."""
         if key == self._newest:
-            # Asked for again and again: nothing changes, and a dict is safe for many threads.
+            # The common case, without the lock: nothing changes, and reading a dict is atomic.
             found = self._kept.get(key)
             if found is not None:
                 return found
@@ -67,7 +68,8 @@ class OpenCache(Generic[K, V]):
             return found
 
     def put(self, key: K, value: V) -> None:
-        """Keeps what the caller has opened; what was open under the key lives on with its users."""
+        """Keeps an object that the caller has opened. One that was open under the key lives on with
+        its users."""
         with self._lock:
             self._remember(key, value)
 
@@ -80,13 +82,13 @@ class OpenCache(Generic[K, V]):
             self._evicted(*self._kept.popitem(last=False))
 
     def forget(self, key: K) -> None:
-        """Lends what is open under a key no more."""
+        """Drops the object of a key; it is not lent again."""
         with self._lock:
             self._kept.pop(key, None)
             self._lent.pop(key, None)
 
     def clear(self) -> None:
-        """Lends nothing of what is open any more: who asks again gets it opened anew."""
+        """Drops all objects. A key that is asked for again is opened anew."""
         with self._lock:
             while self._kept:
                 self._evicted(*self._kept.popitem(last=False))

@@ -1,7 +1,8 @@
-"""A directory of this process alone below the system's temporary one, for as long as it needs it.
+"""A temporary directory of this process, below the system's one.
 
-What a kill leaves is removed by the next that makes one of the same name: who has one holds its
-``flock``, which ends with the process, in whatever container it ran.
+Its owner holds its ``flock``, which ends with the process. So the next process that makes one with
+the same prefix can tell which directories a kill has left, in other containers too, and removes
+them.
 """
 
 from __future__ import annotations
@@ -28,21 +29,22 @@ class OwnDirectory:
             except OSError:
                 os.rmdir(self.path)
                 raise
-            # A file system that knows no locks of directories, as NFS, refuses them to all others,
-            # too: nobody removes it there.
+            # None: the file system cannot lock directories (NFS). So no other process can lock this
+            # one either, and none removes it.
             if _is_locked(self._held, self.path) is not False:
                 return
-            # Another process has come in between, and takes it for one that was left.
+            # Another process has locked it first, and removes it as one that was left.
             os.close(self._held)
 
     def remove(self) -> None:
-        """Removes it with what it holds; links are not followed."""
+        """Removes the directory and all in it; links are not followed."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._held)
 
 
 def _remove_left(prefix: str) -> None:
-    """Removes this user's directories of a name that nobody holds, where they can be seen."""
+    """Removes the directories of this user whose name begins with ``prefix`` and that nobody has
+    locked."""
     try:
         with os.scandir(tempfile.gettempdir()) as entries:
             left = [Path(one.path) for one in entries if one.name.startswith(prefix)]
@@ -61,13 +63,13 @@ def _remove_left(prefix: str) -> None:
 
 
 def _open(path: Path) -> int:
-    """:raises OSError: it is no directory, or none of ours."""
+    """A descriptor. :raises OSError: the path is no directory, or the system refuses it."""
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def _is_locked(descriptor: int, path: Path) -> bool | None:
-    """Whether a directory is locked now, and still there; False: somebody else has it, or it is
-    gone; None: the file system has no such locks."""
+    """Tries to lock a directory: True when that worked and it is still at ``path``; False when
+    another process holds the lock, or it is gone; None when the file system cannot lock it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

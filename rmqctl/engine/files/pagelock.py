@@ -1,7 +1,6 @@
-"""Pages that stay in memory: ``MappedFile#mlock`` and ``#munlock`` by the C library.
+"""``MappedFile#mlock`` and ``#munlock``, by the C library: Python's ``mmap`` has neither.
 
-Python's ``mmap`` has neither. The system may refuse (RLIMIT_MEMLOCK); as for a broker that costs
-speed and nothing else.
+The system may refuse (RLIMIT_MEMLOCK). That costs speed and nothing else, as with a broker.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ import mmap
 
 
 def mlock(memory: mmap.mmap) -> bool:
-    """Keeps a map in memory; whether the system did."""
+    """Locks a map's pages in memory; False when the system refuses."""
     memory.madvise(mmap.MADV_WILLNEED)
     return _call("mlock", memory)
 
 
 def munlock(memory: mmap.mmap) -> bool:
-    """Lets a map go again; whether the system did."""
+    """Unlocks a map's pages; False when the system refuses."""
     return _call("munlock", memory)
 
 
@@ -29,4 +28,4 @@ def _call(name: str, memory: mmap.mmap) -> bool:
         address = ctypes.c_void_p(ctypes.addressof(first))
         return bool(function(address, ctypes.c_size_t(len(memory))) == 0)
     finally:
-        del first  # It exports the map, which could not be closed.
+        del first  # While it exists the map cannot be closed.

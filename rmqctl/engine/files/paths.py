@@ -1,8 +1,9 @@
-"""Where things lie in a store, and how they are opened without being led astray.
+"""The paths of a store's parts, and how they are opened safely.
 
-Names come from data: a topic is a directory name only after :func:`check_topic_directory`. A
-writer opens every path component by component below the store's root and follows no symbolic
-link; a reader opens only regular files, so that a FIFO or a device cannot hang it.
+Names come from stored data, so a topic becomes a directory name only after
+:func:`check_topic_directory`. A writer opens every path component by component below the store's
+root and follows no symbolic link. A reader opens only regular files, so that no FIFO or device can
+block it.
 """
 
 from __future__ import annotations
@@ -35,8 +36,7 @@ CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 #: Of 5.x.
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
-#: Of compacted topics (5.x): the copies of their messages, the units of these, and what has been
-#: compacted.
+#: Compacted topics (5.x): copies of their messages, the units of those, and the compacted offsets.
 COMPACTION = "compaction"
 COMPACTION_LOG, COMPACTION_QUEUE = f"{COMPACTION}/compactionLog", f"{COMPACTION}/compactionCq"
 COMPACTION_POSITION = f"{COMPACTION}/position-checkpoint"
@@ -48,7 +48,7 @@ TIMER_WHEEL = "timerwheel"
 TIMER_LOG = "timerlog"
 TIMER_CHECKPOINT = "config/timercheck"
 
-#: What stands where a file belongs and is none, in all words about it.
+#: The reason that every error gives for something in a file's place that is no regular file.
 NOT_REGULAR = "it is not a regular file"
 
 _FILE_NAME_BYTES = 255
@@ -87,7 +87,7 @@ def check_store(root: Path) -> None:
 
 
 def check_writable(root: Path) -> None:
-    """Refuses what a writer would only stumble over later.
+    """Refuses, before anything is changed, what a writer would fail at later.
 
     :raises SymbolicLinkRefused: a part of the store is a link.
     :raises NoFileToWrite: something else stands in place of ``lock``, ``checkpoint`` or ``abort``.
@@ -103,8 +103,7 @@ def check_writable(root: Path) -> None:
 
 
 def local_path(place: str) -> str:
-    """A path of this machine, which may be given as a URL (``file:///a``, and ``file:/a`` as Hadoop
-    writes it)."""
+    """The path of a place that may be a URL: ``file:///a``, or ``file:/a`` as Hadoop writes it."""
     if place.startswith("file:/") and not place.startswith("file://"):
         return place.removeprefix("file:")
     return place.removeprefix("file://")
@@ -119,23 +118,23 @@ class QueueDirectory(NamedTuple):
 
 
 def queue_directories(base: Path) -> Iterator[QueueDirectory]:
-    """Every queue of ``consumequeue/`` (or ``consumequeue_ext/``), sorted by topic and number.
+    """Every queue below ``consumequeue/`` (or ``consumequeue_ext/``), sorted by topic and number.
 
-    Entries that are no queue are passed over: ``verify`` names them.
+    Entries that cannot be queues are skipped; ``verify`` names them.
     """
     for topic, queue_id, path in queue_paths(base):
         yield QueueDirectory(topic, queue_id, Path(path))
 
 
 def queue_paths(base: Path) -> Iterator[tuple[str, int, str]]:
-    """:func:`queue_directories` as plain values, for who looks at many thousands."""
+    """:func:`queue_directories` as tuples of topic, queue id and path: faster for thousands."""
     for topic in scan_names(base):
         for queue_id, path in queue_paths_of(base, topic):
             yield topic, queue_id, path
 
 
 def queue_paths_of(base: Path, topic: str) -> Iterator[tuple[int, str]]:
-    """Those of one topic: number and path."""
+    """Queue id and path of every queue of one topic, sorted."""
     directory = f"{base}/{topic}"
     names = [name for name in scan_names(directory) if is_queue_id(name)]
     for name in sorted(names, key=int) if len(names) > 1 else names:
@@ -143,11 +142,12 @@ def queue_paths_of(base: Path, topic: str) -> Iterator[tuple[int, str]]:
 
 
 def is_queue_id(name: str) -> bool:
+    """Whether a directory's name is a queue id: decimal digits without leading zeros."""
     return name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) < 11
 
 
 def scan_names(directory: Path | str) -> list[str]:
-    """Sorted names in a directory; an absent one, or a file in its place, is empty.
+    """Sorted names in a directory; none when it is absent, or a file stands in its place.
 
     :raises CannotRead: the system refuses to list it.
     """
@@ -160,16 +160,21 @@ def scan_names(directory: Path | str) -> list[str]:
 
 
 def resolved(path: Path) -> Path:
-    """Where links lead, the last of which need not be there. Of links that lead to each other as
-    far as they do (``Path.resolve`` raises an error of its own): who opens it gets the system's."""
+    """The path with all links followed; the place itself need not exist.
+
+    A loop of links is followed as far as it goes, and opening the result raises the system's error.
+    ``Path.resolve`` would raise an error of its own.
+    """
     return Path(os.path.realpath(path))
 
 
 def open_for_reading(path: Path | str) -> int:
-    """A descriptor of a regular file; :raises NotAFile: it is another thing.
-    :raises CannotRead: the system refuses."""
+    """A descriptor of a regular file, for reading.
+
+    :raises NotAFile: something else stands there. :raises CannotRead: the system refuses.
+    """
     try:
-        # O_NONBLOCK: opening a FIFO that somebody put here must not wait for a writer.
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise CannotRead(path=str(path), reason=error.strerror) from error
@@ -184,8 +189,9 @@ def open_for_writing(root: Path, path: Path, *, create: bool = False) -> int:
 
     With ``create`` missing directories and an empty file are made.
 
-    :raises SymbolicLinkRefused: a component is a link; :raises StoreReadOnly: no right to write;
-        :raises CannotWrite: anything else that the system says.
+    :raises SymbolicLinkRefused: a component is a link. :raises NoFileToWrite: something else than a
+        regular file stands there. :raises StoreReadOnly: no right to write. :raises CannotWrite:
+        any other error of the system.
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with parent_directory(root, path, create) as directory:
@@ -206,10 +212,10 @@ def open_for_writing(root: Path, path: Path, *, create: bool = False) -> int:
 
 
 class Forced(IntEnum):
-    """What of a new file is on disk when it has been made; the rest is the caller's to sync."""
+    """What of a new file is forced to disk when it is made; the caller syncs the rest."""
 
     NOTHING = 0
-    #: Its bytes, before it has a name; the name, and those of directories that were made, are not.
+    #: Its bytes, before it gets its name; not the name, nor the names of new directories above it.
     FILE = 1
     ALL = 2
 
@@ -219,8 +225,8 @@ def create_file(
 ) -> int:
     """Makes a sparse file of ``size`` bytes, ``head`` and zeros, and opens it read-write.
 
-    The file gets its name when it has its length: a kill leaves none or a whole one, for a broker
-    refuses to start on a short file. Errors as of :func:`open_for_writing`; nothing is left then.
+    The file gets its name when it has its length, so a kill leaves a whole file or none: a broker
+    does not start on a short one. Errors as of :func:`open_for_writing`; nothing is left then.
     """
     with parent_directory(root, path, True, forced) as directory:
         descriptor = _open_unnamed(directory)
@@ -247,9 +253,12 @@ def create_file(
 
 
 def create_unnamed(root: Path, path: Path, size: int, forced: Forced = Forced.ALL) -> int:
-    """A sparse file of ``size`` bytes that gets the name ``path`` with :func:`name_file`: until
-    then a kill leaves nothing of it; -1 where the file system has no such files. Errors as of
-    :func:`open_for_writing`."""
+    """Makes a sparse file of ``size`` bytes that has no name before :func:`name_file` gives it
+    ``path``. A kill until then leaves nothing of it.
+
+    :returns: a descriptor; -1 where the file system has no unnamed files (``O_TMPFILE``).
+    Errors as of :func:`open_for_writing`.
+    """
     with parent_directory(root, path, True, forced) as directory:
         descriptor = _open_unnamed(directory)
         if descriptor >= 0:
@@ -262,7 +271,7 @@ def create_unnamed(root: Path, path: Path, size: int, forced: Forced = Forced.AL
 
 
 def name_file(root: Path, path: Path, descriptor: int, forced: Forced = Forced.ALL) -> None:
-    """Gives a file of :func:`create_unnamed` its name. It has none when this raises; errors as of
+    """Gives a file of :func:`create_unnamed` its name. After an error it has none. Errors as of
     :func:`open_for_writing`."""
     with parent_directory(root, path, True, forced) as directory:
         _name(descriptor, path.name, directory, forced)
@@ -279,7 +288,7 @@ def _open_unnamed(directory: int) -> int:
 
 
 def _name(descriptor: int, name: str, directory: int, forced: Forced) -> None:
-    """Gives a file its name. An error takes it away."""
+    """Links an unnamed file into a directory; after an error the name is gone again."""
     if forced >= Forced.FILE:
         os.fsync(descriptor)
     os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=directory)
@@ -292,9 +301,9 @@ def _name(descriptor: int, name: str, directory: int, forced: Forced) -> None:
 
 
 def remove_file(root: Path, path: Path) -> None:
-    """Removes ``path`` (below ``root``) for good, without following a link below ``root``.
+    """Removes ``path`` (below ``root``) durably, without following a link below ``root``.
 
-    A file that is not there is removed already. Errors as of :func:`open_for_writing`.
+    Does nothing when there is no such file. Errors as of :func:`open_for_writing`.
     """
     with parent_directory(root, path, False) as directory:
         try:
@@ -311,14 +320,17 @@ def remove_file(root: Path, path: Path) -> None:
 def parent_directory(
     root: Path, path: Path, create: bool, forced: Forced = Forced.ALL
 ) -> Iterator[int]:
-    """A descriptor of the directory that holds ``path``, reached without following a link below
-    ``root``; system errors within become rmqctl's. ``create`` makes what is missing."""
+    """Yields a descriptor of the directory that holds ``path``, opened without following a link
+    below ``root``. System errors inside the ``with`` become rmqctl's (:func:`writing_error`).
+
+    :param create: make missing directories. :param forced: what of their names is forced to disk.
+    """
     directory = -1
     try:
         directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in path.relative_to(root).parts[:-1]:
-            # An interrupt at the closing must not have it closed twice: the number may be another
-            # thread's by then.
+            # In this order, so that an interrupt in ``close`` does not lead to a second one: the
+            # number may belong to another thread's file by then.
             above, directory = directory, _open_directory(directory, part, create, forced)
             os.close(above)
         yield directory
@@ -348,7 +360,7 @@ def _open_directory(parent: int, name: str, create: bool, forced: Forced) -> int
 
 
 def writing_error(path: Path | str, error: OSError) -> Exception:
-    """The error of rmqctl that stands for what the system said of a write."""
+    """The error to raise for a system error of a write."""
     if error.errno == errno.EISDIR:
         return NoFileToWrite(path=str(path), reason=NOT_REGULAR)
     if error.errno == errno.ELOOP:

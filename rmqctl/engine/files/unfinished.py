@@ -1,5 +1,8 @@
-"""What our work on a store leaves in it, by name. A repair that was cut off leaves its journal:
-until it is ended, or taken back, the store is between old and new, and nobody writes to it."""
+"""Names of what rmqctl itself leaves in a store.
+
+A repair that was cut off leaves its journal. Until the repair is completed or undone, the store is
+between its old and its new state, and no command writes to it.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from rmqctl.errors import RmqctlError
 
 #: Where a repair builds, and keeps what it replaces until it is done.
 REPAIR = "rmqctl-repair"
-#: What a file or directory is called while it is built, behind its name.
+#: Suffix of a file or directory while it is built.
 BESIDE = ".rmqctl-new"
-#: What a repair, and a rebuild, has replaced: what such a directory's name begins with.
+#: Prefixes of the directories that hold what a repair, or a rebuild, has replaced.
 KEPT_BY_REPAIR, KEPT_BY_REBUILD = "rmqctl-backup-", "rmqctl-old-"
-#: What a repair does; from when it is there the store may have been changed.
+#: The steps of a repair, in ``REPAIR``. Once it is there, the store may have been changed.
 JOURNAL = "journal.json"
 
 
@@ -26,7 +29,7 @@ class RepairUnfinished(RmqctlError):
 
 
 def is_amid_repair(root: Path) -> bool:
-    """Whether a repair was cut off, or goes on just now."""
+    """Whether a repair was cut off, or is running now."""
     return os.path.lexists(f"{root}/{REPAIR}/{JOURNAL}")
 
 

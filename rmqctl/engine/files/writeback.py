@@ -1,8 +1,7 @@
-"""Having the system begin to write to disk what was stored, without waiting for it: who forces the
-file to disk later finds most of it there. Linux' ``sync_file_range``, which Python does not have.
+"""Starts writing dirty pages to disk without waiting (Linux' ``sync_file_range``), so that a later
+``fsync`` finds most of them there.
 
-It is advice. What goes wrong then is told to who forces the file to disk, and nothing is durable
-before that.
+This is advice: it makes nothing durable, and an error of the disk is reported by that ``fsync``.
 """
 
 from __future__ import annotations
@@ -14,24 +13,24 @@ from functools import cache
 from typing import Any
 
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE
-#: Bytes that the system is told of at once.
+#: Bytes for which writing is started at once.
 _AT_ONCE = 32 << 20
-#: Bytes before a file's end at which its pages are let go of: the second time those that were not
-#: on disk the first time.
+#: Bytes before a file's end where pages are dropped from the page cache: a second time for those
+#: that were still dirty the first time.
 _DISTANCES = 128 << 20, 256 << 20
 
 
 def begin_writing(descriptor: int, start: int, end: int) -> None:
-    """Begins with the bytes of a file in a range."""
+    """Starts writing a range of a file to disk."""
     function = _function()
     if function is not None:
         function(descriptor, start, end - start, _WRITE)
 
 
 class PagesBehind:
-    """Has what lies far behind the end of a file that grows, and is not looked at again, go to disk
-    and out of the system's cache: a file of gigabytes would else push out of it what others need,
-    such as a broker, and the system would look for pages to take for each that is written."""
+    """Writes the pages far behind the end of a growing file to disk and drops them from the page
+    cache. For files that are not read again: gigabytes of them would push out of the cache what
+    others need, such as a broker, and the kernel would reclaim a page for each one written."""
 
     def __init__(self, descriptor: int, end: int) -> None:
         """:param end: where the file ends so far."""
@@ -39,7 +38,7 @@ class PagesBehind:
         self._start = self._begun = end
 
     def grown(self, end: int) -> None:
-        """The file ends there now, and that was written to it."""
+        """Called when the file was written up to ``end``."""
         if end - self._begun < _AT_ONCE:
             return
         begin_writing(self._descriptor, self._begun, end)
@@ -53,7 +52,7 @@ class PagesBehind:
 
 @cache
 def _function() -> Callable[..., Any] | None:
-    """The C library's; None where it has none."""
+    """The C library's ``sync_file_range``; None where it has none."""
     import ctypes
 
     function = getattr(ctypes.CDLL(None), "sync_file_range", None)
