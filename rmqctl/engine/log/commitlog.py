@@ -1,8 +1,8 @@
 """``CommitLog``: the files of ``commitlog/`` as one log, read at a place and walked.
 
-A walk yields records, blanks and damage in order of place and closes with :class:`End`; it never
-raises on bytes and never just stops. Where the log ends is found by
-:mod:`rmqctl.engine.start.logend`; its writing half is :mod:`rmqctl.engine.log.logwriter`.
+A walk yields records, blanks and damage in order of offset and closes with :class:`End`. It never
+raises on bytes and never just stops. :mod:`rmqctl.engine.start.logend` finds where the log ends;
+the writing half is :mod:`rmqctl.engine.log.logwriter`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _WINDOW = 16 << 20
-#: Single records after which the kernel is worth its loading.
+#: Number of single reads after which loading the compiled kernel pays.
 _MANY_FOUND = 64
-#: Looks at a place that changes under them, before what the last one saw is told.
+#: Times that a place is read again while a broker changes it; then the last result counts.
 _LOOKS = 16
 #: Size and magic code: what makes bytes a record.
 RECORD_HEAD = layouts.RECORD_MAGIC_CODE.offset + layouts.RECORD_MAGIC_CODE.size
 
 
 class Step(NamedTuple):
-    """One step of a walk: what stands at a place, and the place after it."""
+    """One step of a walk: the entry at a place, and the next place: file number and position."""
 
     entry: Entry
     number: int
@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 class Stretch(Protocol):
-    """Several entries as one; a walk goes on behind ``end_offset``."""
+    """Several entries that a walk yields as one; it goes on at ``end_offset`` (physical)."""
 
     @property
     def end_offset(self) -> int: ...
@@ -59,15 +59,15 @@ S = TypeVar("S", bound=Stretch)
 
 
 class StretchReader(Protocol[S_co]):
-    """Reads many records of a file at once: those that stand behind each other from ``position`` on
-    and begin before ``limit``; None where none does."""
+    """Reads many records of a file at once: consecutive ones from ``position`` on that begin before
+    ``limit``. None when no record begins at ``position``."""
 
     def __call__(self, mapped: MappedFile, position: int, limit: int) -> S_co | None: ...
 
 
 def without_file(before: FileEntry, end: int, file_size: int) -> Damage:
-    """What no file holds between ``before`` and ``end``, where the next one begins: the rest of a
-    file that was cut, and files that are missing."""
+    """The damage between the end of the file ``before`` and ``end``, where the next file begins:
+    the rest of a file that was cut, missing files, or both."""
     start, boundary = before.file_from_offset + before.size, before.file_from_offset + file_size
     expected, found = f"{start:020d}", "no file"
     if start < boundary:
@@ -77,10 +77,10 @@ def without_file(before: FileEntry, end: int, file_size: int) -> Damage:
 
 
 class CommitLog:
-    """The log below ``directory``; ``file_size`` is the size of a new file."""
+    """The log below ``directory``; ``file_size`` is the size of a new file, in bytes."""
 
-    #: Of one that is written to: whether nobody has read what stands before its end, which is
-    #: looked at before the first append.
+    #: For a log that is written to: the records before its end were not read when it was opened,
+    #: and have to be before the first append (:func:`~rmqctl.engine.start.nearend.check_near_end`).
     is_unread = False
 
     def __init__(
@@ -90,16 +90,16 @@ class CommitLog:
         *,
         files: MappedFileQueue | None = None,
     ) -> None:
-        """``files`` are the log's files where they do not lie in ``directory``."""
+        """:param files: the log's files, when they do not all lie in ``directory``."""
         if files is None:
             files = MappedFileQueue(directory, file_size, keep=4)
         self.files = files
         self.file_size = file_size
-        #: Told of what a scan has looked at.
+        #: Decides which pages stay mapped after a scan.
         self.kept_pages = KeptPages()
         self._found = 0
-        #: What reads single records when they are many; None: too few were asked for, or it is not
-        #: there.
+        #: The compiled kernel, which reads single records once there were many; None: there were
+        #: few so far, or there is no kernel.
         self.compiled: ModuleType | None = None
 
     @property
@@ -108,10 +108,9 @@ class CommitLog:
         return max(self.files.min_offset, 0)
 
     def check_lengths(self, *, drops_empty: bool = False) -> None:
-        """What ``MappedFileQueue#load`` refuses a writer must refuse too; ``drops_empty`` as of
-        :meth:`MappedFileQueue.check_lengths`.
+        """Refuses files on which a broker does not start (``MappedFileQueue#load``), for a writer.
 
-        :raises FileLengthContradiction: a file has another length than its neighbours.
+        :param drops_empty: as of :meth:`MappedFileQueue.check_lengths`; so are the errors.
         """
         self.files.check_lengths("commit log", drops_empty=drops_empty)
 
@@ -128,7 +127,7 @@ class CommitLog:
         return mapped, physical_offset - mapped.file_from_offset
 
     def entry_at(self, physical_offset: int) -> Entry:
-        """What stands at an offset; :raises NoRecordAt: the offset lies in no file."""
+        """The entry at an offset; :raises NoRecordAt: the offset lies in no file."""
         return read_entry_of(*self.locate(physical_offset))
 
     def record_at(self, physical_offset: int) -> Record:
@@ -168,8 +167,8 @@ class CommitLog:
         self.compiled = kernel.module()
 
     def holds(self, physical_offset: int, size: int) -> bool:
-        """Whether a range lies in one file, so that a broker gives out its bytes, whatever they are
-        (``CommitLog#getMessage``)."""
+        """Whether a range lies in one file. A broker gives out the bytes of such a range, whatever
+        they are (``CommitLog#getMessage``)."""
         number = self.files.index_of(physical_offset)
         if number < 0:
             return False
@@ -184,15 +183,15 @@ class CommitLog:
     def walk(self, start: int | None = None, end: int | None = None) -> Iterator[Entry]:
         """Every entry that starts in ``[start, end)``, in order, closed by :class:`End`.
 
-        ``start`` must be a record's start; None is the log's first. With ``end`` given the walk
-        closes with ``End(end)`` at the first entry at or after it.
+        :param start: physical offset of an entry; None: the first of the log.
+        :param end: the walk closes with ``End(end)`` at the first entry at or behind it.
         """
         return self._walk(start, end, None)
 
     def walk_stretches(
         self, read: StretchReader[S], start: int | None = None, end: int | None = None
     ) -> Iterator[Entry | S]:
-        """:meth:`walk`, with what ``read`` gives in place of the records that it has read."""
+        """:meth:`walk`, but records that ``read`` takes come as its stretches."""
         return self._walk(start, end, read)
 
     def _walk(
@@ -231,13 +230,18 @@ class CommitLog:
                 self.files.file(number).forget(forgotten, step.position)
                 forgotten = step.position
             elif step.number != number:
-                if forgotten < position:  # Of each file that stays open as much would stay mapped.
+                if forgotten < position:  # Else this much of each open file would stay mapped.
                     self.files.file(number).forget(forgotten, position)
                 forgotten = 0
             number, position = step.number, step.position
 
     def step(self, number: int, position: int) -> Step:
-        """Reads one entry and finds the place after it; damage gets its true length here."""
+        """Reads one entry and finds the next place. Damage gets its length here: up to the next
+        record or blank that can be found.
+
+        :param number: of the file; ``position`` in it, or -1 for the gap before it when a file is
+            missing there.
+        """
         entries = self.files.entries
         if number == len(entries):
             return Step(End(self.files.end_offset), number, 0)
@@ -250,7 +254,7 @@ class CommitLog:
             read = read_entry_of if mapped.framed else read_plain_entry_of
             entry = read(mapped, position)
             if isinstance(entry, Record):
-                # Behind the record, which in a log of DLedger does not begin where its entry does.
+                # From the record's own offset: in a DLedger log the entry begins before it.
                 start = entry.physical_offset - self.files.entries[number].file_from_offset
                 return Step(entry, number, start + entry.total_size)
             if isinstance(entry, Blank):
@@ -258,7 +262,7 @@ class CommitLog:
             step = self._irregular(entry, number, position)
             if read_entry_of(self.files.file(number), position) == entry:
                 break
-            # A broker has appended here while what follows was looked for: look again.
+            # A broker has appended here during the search for the next entry: read it again.
         return step
 
     def _irregular(self, entry: Damage | End, number: int, position: int) -> Step:
@@ -281,7 +285,8 @@ class CommitLog:
         )
 
     def _next_file(self, number: int) -> tuple[int, int]:
-        """The place after a file: the next one's start, or -1 there when it is not adjacent."""
+        """The place behind a file: position 0 of the next one, or -1 when a file is missing between
+        them."""
         entries = self.files.entries
         adjacent = number + 1 == len(entries) or (
             entries[number].file_from_offset + entries[number].size
@@ -290,8 +295,8 @@ class CommitLog:
         return number + 1, 0 if adjacent else -1
 
     def _holds_data(self, number: int) -> bool:
-        """Whether anything is written in a file from ``number`` on: an append that a crash cut off
-        leaves nothing there."""
+        """Whether the file ``number``, or a later one, holds anything but zeros. A crashed append
+        leaves nothing there, so bytes in front of such a file are damage, and not the end."""
         for later in range(number, len(self.files.entries)):
             mapped = self.files.file(later)
             if mapped.first_nonzero(0, mapped.size) < mapped.size:
@@ -305,4 +310,5 @@ class CommitLog:
         return self.files.entries[number].file_from_offset + position
 
     def close(self) -> None:
+        """Unmaps the files that nobody refers to."""
         self.files.close()

@@ -1,4 +1,4 @@
-"""The end of the log as an opening store sees it; found by :mod:`rmqctl.engine.start.logend`."""
+"""``LogEnd``: where the log ends when a store is opened (:mod:`rmqctl.engine.start.logend`)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from rmqctl.errors import DamagedStore
 if TYPE_CHECKING:
     from rmqctl.engine.files.filequeue import FileEntry
 
-#: Bytes behind the end that are looked at when a store is opened.
+#: Bytes behind the end that are read when a store is opened.
 NEAR = 1 << 20
-#: In place of damage: a record that the engine does not read.
+#: Reason of an obstacle that is a whole record: no broker reads it, for its DELAY is no number.
 BAD_DELAY = "delay-not-a-number"
-#: In place of damage: a file of the log whose first record is that of another file.
+#: Reason of an obstacle that is a whole file: its first record belongs to another file.
 MISPLACED_FILE = "misplaced-file"
 
 
 class LogEnd(NamedTuple):
-    """The end of the log as an opening store sees it.
+    """The end of the log when a store is opened.
 
-    ``store_timestamp`` is that of the last record (ms; 0 when unknown); ``obstacle`` is damage
-    behind which newer records stand, or a file of another place: a writer must not go on there.
+    ``offset`` is the physical offset behind the last record. ``store_timestamp`` is that of the
+    last record (ms; 0: not known). With an ``obstacle`` no writer may append there: damage with
+    newer records behind it, :data:`BAD_DELAY` or :data:`MISPLACED_FILE`.
     """
 
     offset: int
@@ -32,15 +33,21 @@ class LogEnd(NamedTuple):
 
 
 def is_of_other_file(entry: FileEntry, named: int) -> bool:
-    """Whether the record at the front of a file names, as its own place, the front of another one:
-    the files were swapped, or renamed. No crash leaves that: a file is made of zeros, and what is
-    cut off in it has named its own place."""
+    """Whether a file's first record belongs to the start of another file, because files were
+    swapped or renamed.
+
+    A crash does not leave that: a new file is all zeros, and a torn record in it names this place.
+
+    :param named: PHYSICALOFFSET of the file's first record.
+    """
     return named >= 0 and named != entry.file_from_offset and named % entry.size == 0
 
 
 def check_end(end: LogEnd) -> None:
-    """:raises DamagedStore: newer records stand behind damage at the end, or a file of the log that
-    is not at its place, and would be lost."""
+    """Refuses to append at an end that has an obstacle.
+
+    :raises DamagedStore: records, or a file, would be overwritten and lost.
+    """
     if end.obstacle is not None and end.obstacle.reason == BAD_DELAY:
         raise DamagedStore(
             reason="a delayed message's level (DELAY) is no number: a broker deletes that message, "

@@ -1,9 +1,9 @@
 """``CommitLog``, its writing half: appended to, committed, flushed.
 
-Three offsets, each at or behind the one before: ``write_offset`` (where the next record goes),
-``committed_where`` (up to where the files have the bytes; without a transient store pool that is
-the same) and ``flushed_where`` (up to where they are on disk). One thread appends at a time, which
-its caller sees to; committing and flushing may go on meanwhile in other threads.
+It has three physical offsets, none larger than the one before. ``write_offset`` is where the next
+record goes. Up to ``committed_where`` the files hold the records, which without a transient store
+pool is ``write_offset``. Up to ``flushed_where`` they are on disk. The caller makes sure that one
+thread appends at a time; others may commit and flush meanwhile.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _PAGE = mmap.PAGESIZE
 
 
 def is_able(done: int, reached: int, size: int, least_pages: int) -> bool:
-    """Whether a file of ``size`` bytes, done up to one position, reached another, is worth a flush
-    or commit (``MappedFile#isAbleToFlush``, ``#isAbleToCommit``)."""
+    """Whether a file of ``size`` bytes that is flushed (or committed) up to ``done`` and written up
+    to ``reached`` has ``least_pages`` pages to flush, is full, or with 0 has any byte
+    (``MappedFile#isAbleToFlush``, ``#isAbleToCommit``)."""
     if reached == size:
         return True
     if least_pages > 0:
@@ -46,10 +47,10 @@ class CommitLogWriter(CommitLog):
     """The log of a store that is open for writing.
 
     :param root: the store; no link below it is followed.
-    :param pool: buffers for files to come (``transientStorePoolEnable``).
-    :param warm_pages: touch each page of a file to come and keep it in memory
-        (``warmMapedFileEnable``), forcing it to disk every so many pages; 0: force nothing; None:
-        make files sparse.
+    :param pool: buffers for new files (``transientStorePoolEnable``).
+    :param warm_pages: touch each page of a new file and lock it in memory
+        (``warmMapedFileEnable``), with a flush every so many pages; 0: without a flush. None: new
+        files are sparse.
     """
 
     files: MappedFileQueueWriter
@@ -67,19 +68,20 @@ class CommitLogWriter(CommitLog):
         files = files or MappedFileQueueWriter(directory, file_size, root)
         super().__init__(directory, file_size, files=files)
         self.write_offset = -1
-        #: Store time of the last record appended; 0: not known.
+        #: Store time (ms) of the last record appended; 0: not known.
         self.store_timestamp = 0
         self.flushed_where = -1
-        #: Store time of the last record of a flush that reached the end (``getStoreTimestamp``).
+        #: Store time (ms) of the last record that a flush up to the end covered.
         self.flushed_timestamp = 0
-        #: Told of each flush, with its milliseconds.
+        #: Called after each flush with its duration in ms.
         self.on_flush: Callable[[float], None] | None = None
-        #: Up to here bytes of an earlier life may stand behind the end.
+        #: Up to this offset, old bytes may stand behind the end: a torn append, or a truncation's.
         self.stale_end = -1
         self._pool = pool
         self._warm_pages = warm_pages
         self._write_buffers: dict[int, WriteBuffer] = {}
-        #: Held while it is appended to: its pages may be locked.
+        #: A reference to the file that is appended to, so that it stays mapped and its pages
+        #: locked.
         self._appended_to: MappedFile | None = None
         self._committed = (-1, 0)
         self._commit_lock = threading.Lock()
@@ -88,7 +90,7 @@ class CommitLogWriter(CommitLog):
 
     @property
     def read_offset(self) -> int:
-        """Up to where the files have what was appended (``getReadPosition``)."""
+        """Up to where the files hold what was appended (``getReadPosition``)."""
         return self._reached()[0]
 
     @property
@@ -96,11 +98,12 @@ class CommitLogWriter(CommitLog):
         return self.read_offset
 
     def _reached(self) -> tuple[int, int]:
-        """:attr:`read_offset` and a store time not after that of the last record before it."""
+        """:attr:`read_offset`, and a store time that is not later than that of the last record
+        before it."""
         while not self._write_buffers:
             timestamp = self.store_timestamp  # Set after the offset, so it is never ahead of it.
             reached = self.write_offset
-            # What is appended meanwhile may go to a buffer, which is there before it is.
+            # A record appended meanwhile may lie in a buffer only, which was there before it.
             if not self._write_buffers:
                 return reached, timestamp
         return self._committed
@@ -116,12 +119,12 @@ class CommitLogWriter(CommitLog):
         if mapped is not None:
             position = end.offset - mapped.file_from_offset
             near = min(position + NEAR, mapped.size)
-            # Like the search for the end: gigabytes of zeros are not read to open a store.
+            # As in the search for the end, only the next MiB is read, and not gigabytes of zeros.
             if mapped.first_nonzero(position, near) < near:
                 self.stale_end = mapped.file_from_offset + mapped.end_of_data(position)
 
     def clear_behind(self) -> None:
-        """Takes away what an append that did not end has stored behind the end."""
+        """Clears what an append that was interrupted has stored behind the end."""
         mapped = self.files.find(self.write_offset)
         if mapped is not None and self.stale_end <= self.write_offset:
             position = self.write_offset - mapped.file_from_offset
@@ -129,8 +132,8 @@ class CommitLogWriter(CommitLog):
                 mapped.clear(position)
 
     def doubt_flushed(self, timestamp: int) -> None:
-        """After a stop that was not clean: only what is older than a checkpoint's store time counts
-        as on disk, file by file, as a recovery searches for its start."""
+        """Moves ``flushed_where`` back after an unclean stop, to the start of the newest file whose
+        first record is older than ``timestamp`` (the checkpoint's, ms)."""
         for entry in reversed(self.files.entries):
             if entry.file_from_offset < self.flushed_where:
                 self.flushed_where = entry.file_from_offset
@@ -139,7 +142,8 @@ class CommitLogWriter(CommitLog):
                     return
 
     def file_for(self, size: int) -> tuple[MappedFile, int]:
-        """File and position for the next ``size`` bytes of records; rolls when they do not fit.
+        """File and position for the next ``size`` bytes of records. Rolls to a new file when they
+        do not fit.
 
         As in ``DefaultAppendMessageCallback#doAppend``: when ``size + 8`` exceeds what is left, a
         blank fills the file and the next one is made.
@@ -224,15 +228,15 @@ class CommitLogWriter(CommitLog):
         mlock(buffer)
 
     def buffer_of(self, mapped: MappedFile) -> mmap.mmap:
-        """Where the records of a file are stored: its write buffer, or its map."""
+        """What the records of a file are stored into: its write buffer, or its map."""
         held = self._write_buffers.get(mapped.file_from_offset) if self._write_buffers else None
         buffer = mapped.buffer if held is None else held.buffer
         assert isinstance(buffer, mmap.mmap)
         return buffer
 
     def advance(self, mapped: MappedFile, position: int, timestamp: int, offset: int) -> None:
-        """Says that a file has records up to ``position``, and that the next one goes to
-        ``offset``."""
+        """Moves the end of the log: the file holds records up to ``position``, and the next record
+        goes to ``offset`` (physical). ``timestamp`` is the last record's store time (ms)."""
         held = self._write_buffers.get(mapped.file_from_offset) if self._write_buffers else None
         if held is not None:
             held.end = position
@@ -242,10 +246,11 @@ class CommitLogWriter(CommitLog):
     def store(
         self, mapped: MappedFile, position: int, encoded: bytes | memoryview, timestamp: int
     ) -> int:
-        """Stores one encoded record at the place that :meth:`file_for` gave; its offset.
+        """Stores one encoded record where :meth:`file_for` said; returns its physical offset.
 
-        Size and magic code come last, in one store that cannot be cut: a kill leaves no record or
-        a whole one. Nothing else could tell whether its topic and properties are complete.
+        Size and magic code are stored last, by one store of eight bytes that no kill can tear. So a
+        kill leaves a whole record or none: nothing else would tell whether topic and properties are
+        complete.
         """
         offset, end = mapped.file_from_offset + position, position + len(encoded)
         if offset < self.stale_end:
@@ -258,8 +263,8 @@ class CommitLogWriter(CommitLog):
 
     @staticmethod
     def _clear(mapped: MappedFile, *positions: int) -> None:
-        """Marks places as not written where a crash, or a truncation by the engine, left bytes:
-        so the log ends behind its last record, and not in what was there before."""
+        """Stores zeros at positions where a crash, or a truncation by a broker, has left bytes. So
+        the log ends behind its last record, and does not go on with old ones."""
         for position in positions:
             zeros = bytes(min(RECORD_HEAD, mapped.size - position))
             if mapped.read(position, RECORD_HEAD) != zeros:
@@ -268,8 +273,8 @@ class CommitLogWriter(CommitLog):
     # --- committing and flushing ---------------------------------------------------------
 
     def commit(self, least_pages: int = 0) -> bool:
-        """Writes what a buffer holds to its file, one file at most (``MappedFileQueue#commit``);
-        whether there was something. A full file gives its buffer back.
+        """Writes what one buffer holds to its file (``MappedFileQueue#commit``); whether there was
+        something to write. The buffer of a full file goes back to the pool.
 
         :raises OSError: the disk failed; the bytes stay in the buffer.
         """
@@ -296,13 +301,13 @@ class CommitLogWriter(CommitLog):
             return True
 
     def commit_all(self) -> None:
-        """:meth:`commit` until the files have everything."""
+        """:meth:`commit` until the files hold everything."""
         while self.commit():
             pass
 
     def _write(self, entry: FileEntry, buffer: mmap.mmap, start: int, end: int) -> None:
-        """A buffer's range into the file: everything but size and magic code of each record first,
-        then these in order. A kill leaves whole records, and zeros behind the last of them."""
+        """Writes a range of a buffer to its file: first everything but size and magic code of each
+        record, then those in order. A kill leaves whole records, with zeros behind the last."""
         data = bytearray(buffer[start:end])
         heads = []
         at = 0
@@ -321,24 +326,24 @@ class CommitLogWriter(CommitLog):
             os.close(descriptor)
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Forces one file to disk, that of :attr:`flushed_where` (``MappedFileQueue#flush``);
-        whether there was something. At a file's boundary it takes two.
+        """Forces one file to disk, the one at :attr:`flushed_where` (``MappedFileQueue#flush``);
+        whether it did. Records in two files take two calls.
 
-        :raises OSError: the disk failed, now or before. The system tells of pages that it could not
-            write only once, and may have dropped them: no later flush can make up for it.
+        :raises OSError: the disk failed, now or in an earlier call. The kernel reports a page that
+            it could not write only once and may drop it, so a later fsync proves nothing.
         """
         with self._flush_lock:
             if self.lost is not None:
                 raise OSError(*self.lost.args)
             readable, timestamp = self._reached()
             if self.flushed_where == readable:
-                # Of a flush that met a put half-way the time was not known yet.
+                # The flush before this may have met a put whose time was not set yet.
                 self.flushed_timestamp = max(self.flushed_timestamp, timestamp)
             entry = self._entry_from(self.flushed_where)
             if entry is None or self.flushed_where >= readable:
                 return False
             end = min(readable, entry.file_from_offset + entry.size)
-            # Behind a file that is missing the next one is flushed from its start.
+            # If a file is missing here, the next one is flushed from its start.
             position = max(self.flushed_where - entry.file_from_offset, 0)
             if not is_able(position, end - entry.file_from_offset, entry.size, least_pages):
                 return False
@@ -356,9 +361,9 @@ class CommitLogWriter(CommitLog):
             return True
 
     def force(self, offset: int | None = None) -> bool:
-        """Commits and flushes until all, or all before ``offset``, is on disk; whether it is.
+        """Commits and flushes everything, or everything before ``offset``; whether it is on disk.
 
-        The engine gives up after two files, which one message never exceeds; a bulk may.
+        RocketMQ stops after two files, which is enough for a message, but not for a bulk.
 
         :raises OSError: the disk failed.
         """
@@ -370,8 +375,8 @@ class CommitLogWriter(CommitLog):
         return self.flushed_where >= wanted
 
     def _entry_from(self, offset: int) -> FileEntry | None:
-        """The file that holds an offset, or the next one where that is missing. By the list of
-        files alone: other threads open and close them meanwhile."""
+        """The file that holds an offset, or the next one when it is missing. Only the list of files
+        is used, since other threads map and unmap files meanwhile."""
         found = None
         for entry in reversed(self.files.entries):
             if entry.file_from_offset + entry.size <= offset:
@@ -384,7 +389,7 @@ class CommitLogWriter(CommitLog):
         super().close()
         if self._pool is not None:
             with self._commit_lock:
-                # What no file has is given up, and no flush may count it as there.
+                # What was not committed is given up; a later flush must not count it.
                 self.write_offset = self.read_offset
                 for held in self._write_buffers.values():
                     self._pool.return_buffer(held.buffer)

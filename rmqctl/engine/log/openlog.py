@@ -11,7 +11,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 
 def open_log_writer(root: Path, config: MessageStoreConfig, file_size: int) -> CommitLogWriter:
-    """A store's log for writing, with a pool and warm files where the configuration says so; errors
+    """A store's log for writing, with a transient store pool and warm files as configured. Errors
     as of :func:`~rmqctl.engine.settings.logdirectories.log_directories`."""
     pool = None
     if config.is_transient_store_pool_enable:

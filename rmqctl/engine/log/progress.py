@@ -1,6 +1,6 @@
-"""How an opening tells how far it is."""
+"""How the opening of a store reports its progress."""
 
 from collections.abc import Callable
 
-#: Told of the bytes of log that were read or dispatched so far, and of all that are to be.
+#: Called with two numbers of bytes of log: those read or dispatched so far, and all of them.
 Progress = Callable[[int, int], None]

@@ -1,9 +1,11 @@
 """``MultiPathMappedFileQueue``: a commit log whose files lie in several directories.
 
-``storePathCommitLog`` lists directories with commas between, ``readOnlyCommitLogStorePaths`` more
-of them that get no new files. The log is the union of their files, by name; the next file goes to
-the directories in turn. Without a comma the log is what lies in the store's own ``commitlog/``.
-A log that a DLedger group keeps is read as one of these, whose later files are framed.
+``storePathCommitLog`` lists directories, separated by commas; ``readOnlyCommitLogStorePaths`` lists
+more, which get no new files. The log is the union of their files, sorted by name, and new files go
+to the directories in turn. Without a comma the log lies in the store's own ``commitlog/``.
+
+The log of a DLedger group is read as one of several directories, of which the last holds framed
+files.
 """
 
 from __future__ import annotations
@@ -71,14 +73,14 @@ class MultiPathMappedFileQueue(_FromSeveral):
 
 
 class FramedFile(MappedFile):
-    """A file whose records stand behind the headers of entries."""
+    """A file in which each record stands behind the header of a DLedger entry."""
 
     framed = True
 
 
 class DLedgerFileQueue(MultiPathMappedFileQueue):
-    """The files of a log that a DLedger group keeps, and before them those from the time when the
-    broker was in no group (``DLedgerCommitLog#dividedCommitlogOffset``)."""
+    """The files of a DLedger group's log. In front of them may stand plain files, from before the
+    broker joined the group (``DLedgerCommitLog#dividedCommitlogOffset``)."""
 
     framed = True
 
@@ -89,7 +91,7 @@ class DLedgerFileQueue(MultiPathMappedFileQueue):
 
 
 class MultiPathMappedFileQueueWriter(_FromSeveral, MappedFileQueueWriter):
-    """The files of several directories, open for writing: new ones go to each in turn."""
+    """The files of several directories, open for writing: new files go to them in turn."""
 
     def __init__(self, directories: LogDirectories, file_size: int) -> None:
         self._directories = directories
@@ -100,7 +102,7 @@ class MultiPathMappedFileQueueWriter(_FromSeveral, MappedFileQueueWriter):
         return path.parent
 
     def _next_directory(self, file_from_offset: int) -> Path:
-        """``tryCreateMappedFile``, without its look at how full the disks are."""
+        """``tryCreateMappedFile``, but how full the disks are does not matter."""
         directories = self._directories.appendable
         directory = directories[file_from_offset // self.file_size % len(directories)]
         try:

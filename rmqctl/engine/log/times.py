@@ -1,7 +1,7 @@
-"""Which files of a log may hold messages of a time, by the first records of each: a broker appends
-in the order of its clock.
+"""Which files of a log may hold messages of a time, judged by the first records of each file.
 
-A clock is set back now and then, so a file is passed over only when it is clearly out of range.
+A broker appends in the order of its clock. A clock is set back now and then, so a file is skipped
+only when its times are out of range by a margin (:data:`CLOCK_SLACK`).
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from rmqctl.engine.record.record import Damage, Record
 if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
 
-#: Milliseconds by which store times may go back in a log, and messages still be found by theirs.
+#: Milliseconds by which store times may go back in a log without a message being missed.
 CLOCK_SLACK = 3_600_000
-#: So many records at the start of a file say when it begins: the time of one may be damaged.
+#: Records at the start of a file whose times are read: that of a single one may be damaged.
 _WITNESSES = 8
 
 
 def may_hold(
     log: CommitLog, number: int, since: int | None, until: int | None, slack: int = CLOCK_SLACK
 ) -> bool:
-    """Whether a file may hold messages stored from ``since`` to ``until`` (milliseconds, both
-    inclusive; None: no limit), by its first records and those of the next file.
+    """Whether a file may hold messages stored from ``since`` to ``until`` (ms, both inclusive;
+    None: no limit), judged by its first records and those of the next file.
 
-    A file stands for what no file holds between it and the next, too. :param slack: negative:
-    times say nothing about places.
+    A gap behind a file, where files are missing, counts as part of it.
+
+    :param slack: the margin in ms; negative: times say nothing, and every file may.
     """
     if slack < 0:
         return True
@@ -51,9 +52,12 @@ def stretches(
     *,
     start: int | None = None,
 ) -> Iterator[tuple[int | None, int | None]]:
-    """The parts of a log that may hold messages of some store times, as of :func:`may_hold`: where
-    each starts and ends, of which None is the start and the end of the log. What a walk of
-    ``[start, end)`` yields of these times, walks of the parts yield; ``start`` is a record's."""
+    """The parts of a log that may hold messages of these store times (:func:`may_hold`), as
+    ``(start, end)``; None is the start, or the end, of the log.
+
+    Walks of the parts yield every message of these times that a walk of ``[start, end)`` yields.
+    ``start`` is the offset of a record.
+    """
     if since is None and until is None:
         yield start, end
         return
@@ -75,8 +79,8 @@ def stretches(
 
 
 def _first_times(log: CommitLog, number: int) -> list[int]:
-    """Store times of the first records of a file; none when one of them is damaged, or there is no
-    such file."""
+    """Store times (ms) of the first records of a file; none when one of them is damaged, or there
+    is no such file."""
     times: list[int] = []
     if number == len(log.files.entries):
         return times
@@ -93,12 +97,12 @@ def _first_times(log: CommitLog, number: int) -> list[int]:
 
 
 def _latest_times(log: CommitLog, number: int) -> list[int]:
-    """Two times, behind the later of which nobody has stored anything in the last file of a log:
-    when the file was changed last, and now. Another file has none."""
+    """For the last file of a log, two times (ms): now, and when the file was modified last. No
+    record in it is newer than the later one. Empty for other files."""
     if number + 1 < len(log.files.entries):
         return []
     now = int(time.time() * 1000)
     try:
         return [now, int(log.files.entries[number].path.stat().st_mtime * 1000)]
     except OSError:
-        return [now]  # It is a URL, or has expired.
+        return [now]  # The file is a URL, or retention has removed it.
