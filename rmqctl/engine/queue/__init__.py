@@ -1,4 +1,4 @@
-"""Consume queues: units read and put, extension files, what a start makes of them.
+"""Consume queues of every kind: reading and appending units, extension files, recovery.
 
 Other rooms use:
 

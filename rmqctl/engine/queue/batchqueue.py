@@ -1,8 +1,8 @@
-"""``BatchConsumeQueue`` (5.x): units of one topic and queue number, 46 bytes each; read, and made
-anew.
+"""``BatchConsumeQueue`` (5.x): the units of one topic and queue id, 46 bytes each. They are read,
+and written anew, but never appended to.
 
-One unit stands for a record, which may hold several messages. Which units a record has, dispatch
-says. A unit's place tells nothing of queue offsets: who looks for one searches.
+One unit stands for one record, which may hold several messages; dispatch makes it. The place of a
+unit does not follow from a queue offset, so a queue offset is found by bisection.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ BATCH_UNIT = Struct(layouts.BATCH_QUEUE_UNIT.format)
 LAST_FIELDS = (-1, 0)
 #: Files of a queue that stay mapped.
 _KEEP = 2
+#: Units that are read at once.
 _MOST_COPIED = 4096
 
 
@@ -43,12 +44,12 @@ class BatchUnit(NamedTuple):
 
     @property
     def is_written(self) -> bool:
-        """Whether the engine takes it for a unit (``BatchConsumeQueue#recover``)."""
+        """Whether a broker takes it for a unit (``BatchConsumeQueue#recover``)."""
         return min(self.physical_offset, self.base_offset) >= 0 < min(self.size, self.batch_size)
 
     @property
     def end_offset(self) -> int:
-        """The queue offset behind its last message."""
+        """The queue offset behind the record's last message."""
         return self.base_offset + self.batch_size
 
     def packed(self) -> bytes:
@@ -57,24 +58,26 @@ class BatchUnit(NamedTuple):
 
 
 class BatchConsumeQueue:
-    """One batch queue. ``min_offset`` and ``max_offset`` are queue offsets, the latter the next one
-    to be given; ``max_physical_offset`` is where the last unit's record ends, -1 without units.
+    """One batch queue. ``min_offset`` and ``max_offset`` are queue offsets: that of the first
+    message and that of the next one. ``max_physical_offset`` is where the last unit's record ends;
+    -1 without units.
 
-    Units have numbers over all files, from 0 in the first one that is there; ``first`` and ``end``
-    are those between which the queue has its messages.
+    Units are numbered over all files, from 0 in the first file that is there. The queue consists of
+    the units ``[first, end)``.
     """
 
     def __init__(self, directory: Path, topic: str, queue_id: int, file_size: int) -> None:
-        """Maps the queue; nothing is read but what a search for its end takes. Of files of a wrong
-        length a reader has the whole units that are there.
+        """Opens the queue and bisects for its end. A file of a wrong length is read as far as it
+        has whole units.
 
-        :raises CannotRead: the directory, or a file, cannot be.
+        :param file_size: regular size of the files, in bytes.
+        :raises CannotRead: the directory, or a file, cannot be read.
         """
         self.topic = topic
         self.queue_id = queue_id
         self.files = MappedFileQueue(directory, file_size, keep=_KEEP)
         held = (min(one.size, file_size) // BATCH_UNIT.size for one in self.files.entries)
-        #: Numbers of the first unit of each file, and behind the last one.
+        #: Number of the first unit of each file, and the number behind the last unit.
         self._firsts = [0, *accumulate(held)]
         self.first, self.end = 0, self._find_end()
         self._note_offsets()
@@ -86,11 +89,11 @@ class BatchConsumeQueue:
 
     @property
     def room(self) -> int:
-        """How many units the files hold, written or not."""
+        """How many units fit into the files, written or not."""
         return self._firsts[-1]
 
     def _note_offsets(self) -> None:
-        # Also where all of its messages are gone the last unit says where it goes on.
+        # Even when all messages have expired, the last unit tells the next queue offset.
         last = self.unit(self.end - 1)
         oldest = self.unit(self.first) if self.first < self.end else None
         self.max_offset = 0 if last is None else last.end_offset
@@ -107,7 +110,8 @@ class BatchConsumeQueue:
         return 0
 
     def _bisect(self, low: int, high: int, holds: Callable[[BatchUnit], bool]) -> int:
-        """The first unit of a range for which something does not hold that holds before it."""
+        """The first unit of ``[low, high)`` for which ``holds`` is false; it is true before
+        that."""
         while low < high:
             middle = (low + high) // 2
             unit = self.unit(middle)
@@ -126,9 +130,9 @@ class BatchConsumeQueue:
         self._note_offsets()
 
     def find(self, queue_offset: int) -> int:
-        """The number of the unit that has a queue offset, or, where none has it, the one before:
-        the last whose base is not larger (``BatchConsumeQueue#getBatchMsgIndexBuffer``). Of an
-        offset below the queue's first unit that one."""
+        """The number of the last unit whose ``base_offset`` is not larger than a queue offset: it
+        holds that message, if any unit does (``BatchConsumeQueue#getBatchMsgIndexBuffer``). The
+        first unit for a smaller queue offset."""
         behind = self._bisect(self.first, self.end, lambda unit: unit.base_offset <= queue_offset)
         return max(behind - 1, self.first)
 
@@ -145,7 +149,7 @@ class BatchConsumeQueue:
         return self.files.entries[file].path, (number - self._firsts[file]) * BATCH_UNIT.size
 
     def unit(self, number: int) -> BatchUnit | None:
-        """The unit of a number, as it stands in the file; None outside the files."""
+        """The unit with a number, as stored; None outside the files."""
         stored = self.stored(number, 1)
         return BatchUnit._make(BATCH_UNIT.unpack(stored)[:-2]) if stored else None
 
@@ -173,12 +177,12 @@ class BatchConsumeQueue:
         count = min(count, self._firsts[file + 1] - number)
         position = (number - self._firsts[file]) * BATCH_UNIT.size
         stored = self.files.file(file).read(position, count * BATCH_UNIT.size)
-        # No part of a unit, where the file has been cut since it was opened.
+        # The file may have been cut since it was opened: no part of a unit.
         return stored[: len(stored) - len(stored) % BATCH_UNIT.size]
 
     def window(self, number: int, count: int) -> NDArray[np.void]:
-        """Up to ``count`` units over all files as one array of the unit's dtype, which the caller
-        keeps; short at the queue's end."""
+        """A copy of up to ``count`` units from ``number`` on, over all files, as an array of
+        :func:`batch_unit_dtype`; short at the end of the files."""
         import numpy as np
 
         pieces, wanted = [], count
@@ -189,14 +193,14 @@ class BatchConsumeQueue:
         return np.frombuffer(b"".join(pieces), batch_unit_dtype())
 
     def last_file(self) -> tuple[int, bytes]:
-        """Where the file of the last unit begins (bytes), and its units up to that one, as they are
-        stored. The queue has units."""
+        """For a queue with units: the offset (bytes) of the file with the last unit, and the stored
+        units of that file up to the last one."""
         file = bisect_right(self._firsts, self.end - 1) - 1
         first = self._firsts[file]
         return self.files.entries[file].file_from_offset, self.stored(first, self.end - first)
 
     def written_end(self) -> int:
-        """The number behind the last unit of which anything was written, units behind holes too."""
+        """The number behind the last unit with a byte that is not zero, also behind holes."""
         for file in reversed(range(len(self.files.entries))):
             if end := self.files.file(file).end_of_data(0):
                 held = self._firsts[file + 1] - self._firsts[file]
@@ -214,7 +218,8 @@ def batch_unit_dtype() -> np.dtype[np.void]:
 
 
 class _Queue:
-    """What is not in a file yet, and where it goes; where the last unit's record starts."""
+    """A queue that is written: ``pending`` are units without a file yet, ``start`` is the offset
+    (bytes) of the file that they go to, ``physical_offset`` that of the last unit's record."""
 
     def __init__(self) -> None:
         self.pending = bytearray()
@@ -223,9 +228,9 @@ class _Queue:
 
 
 class BatchQueueTableWriter:
-    """Writes batch queues below a new directory; in memory is one file of each queue at most.
+    """Writes batch queues below a new directory. It holds at most one file of each queue in memory.
 
-    :param root: what the directory lies below, and is synced with it.
+    :param root: the directory below which no link is followed.
     """
 
     def __init__(self, directory: Path, file_size: int, root: Path) -> None:
@@ -236,9 +241,11 @@ class BatchQueueTableWriter:
         self._queues: dict[tuple[str, int], _Queue] = {}
 
     def put(self, topic: str, queue_id: int, stored: bytes | bytearray) -> int:
-        """The next units of a queue, as they are stored; how many. One whose record does not lie
-        behind that of the last is there already. :raises OSError, CannotWrite: as of a file that is
-        made."""
+        """Appends stored units to a queue; returns how many were given. A unit whose record does
+        not lie behind that of the unit before is skipped: the queue has it already.
+
+        :raises OSError, CannotWrite: a file cannot be made.
+        """
         queue = self._queues.setdefault((topic, queue_id), _Queue())
         size = BATCH_UNIT.size
         for at, (physical_offset, *_) in enumerate(BATCH_UNIT.iter_unpack(stored)):
@@ -251,7 +258,7 @@ class BatchQueueTableWriter:
         return len(stored) // size
 
     def finish(self) -> int:
-        """Writes what is left. How many queues there are."""
+        """Writes the pending units. Returns the number of queues."""
         for (topic, queue_id), queue in self._queues.items():
             if queue.pending:
                 self._write(topic, queue_id, queue)

@@ -1,10 +1,10 @@
-"""``CompactionLog`` (5.x): of one queue of a compacted topic the messages that it keeps, each a
-copy of the commit log's record, and a unit for each; read.
+"""``CompactionLog`` (5.x), for reading: the messages that a queue of a compacted topic keeps.
 
-Files of units (``SparseConsumeQueue``) are named as those of the log that they lead into, and
-have the form of batch queues' units, one message each. Queue offsets rise and leave out what was
-compacted. A full file of units ends with one that leads nowhere, one that was compacted with
-zeros; between what was compacted and what was not, names may be missing.
+The queue has a log of its own, with copies of the commit log's records, and a unit for each copy
+(``SparseConsumeQueue``). A file of units has the same name as the log file that its units point
+into. Units have the form of batch queues, one message each. Queue offsets rise, with gaps where
+messages were compacted. A full file of units ends with :data:`END_UNIT`, a compacted one with
+zeros. Between compacted files and later ones, offsets of files may be missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rmqctl.engine.queue.batchqueue import BatchUnit
 from rmqctl.engine.state import brokerjson
 
 _UNIT = Struct(layouts.BATCH_QUEUE_UNIT.format)
-#: Directories beside a queue's files, of a compaction and of a copy from the master that go on.
+#: Directories beside a queue's files: of a compaction, or a copy from the master, in progress.
 PARTS = ("compacting", "replicating")
 #: The unit behind the last one of a full file (``SparseConsumeQueue#putEndPositionInfo``).
 END_UNIT = (-1, 0, 0, 0, 0, 0, -1, 0)
@@ -33,7 +33,7 @@ _KEEP = 2
 
 
 class StoredUnit(NamedTuple):
-    """A unit, its position in its file (bytes), and the two fields that say nothing."""
+    """A unit, its position in its file (bytes), and its last two fields, which have no meaning."""
 
     position: int
     unit: BatchUnit
@@ -41,23 +41,23 @@ class StoredUnit(NamedTuple):
 
     @property
     def is_end(self) -> bool:
-        """Whether it is what stands behind the last unit of a full file."""
+        """Whether it is :data:`END_UNIT`."""
         return self.fields == END_UNIT
 
     @property
     def fields(self) -> tuple[int, ...]:
-        """All that stands there."""
+        """All stored fields."""
         return (*self.unit, *self.rest)
 
 
 class CompactedQueue:
-    """One queue of a compacted topic. ``log`` has addresses of its own: those that its records
-    name."""
+    """One queue of a compacted topic. Offsets in ``log`` are its own: those that PHYSICALOFFSET of
+    its records names."""
 
     def __init__(self, root: Path, topic: str, queue_id: int, sizes: tuple[int, int]) -> None:
-        """:param sizes: of the files of log and units
+        """:param sizes: bytes of a log file and of a file of units
             (:func:`~rmqctl.engine.settings.filesizes.compaction_file_sizes`).
-        :raises CannotRead: a directory, or a file, cannot be.
+        :raises CannotRead: a directory, or a file, cannot be read.
         """
         self.topic = topic
         self.queue_id = queue_id
@@ -66,19 +66,19 @@ class CompactedQueue:
         self.files = MappedFileQueue(root / paths.COMPACTION_QUEUE / where, sizes[1], keep=_KEEP)
 
     def pairs(self) -> Iterator[tuple[FileEntry, int, int]]:
-        """Of each file of the log that has one of units: it, and the numbers of both."""
+        """The log files that have a file of units, each with the numbers of both files."""
         units = {one.file_from_offset: number for number, one in enumerate(self.files.entries)}
         for number, entry in enumerate(self.log.files.entries):
             if entry.file_from_offset in units:
                 yield entry, number, units[entry.file_from_offset]
 
     def units_of(self, number: int) -> Iterator[StoredUnit]:
-        """The units of a file, up to the first place where none is
+        """The units of a file, up to the first place without one
         (``SparseConsumeQueue#recover``)."""
         return takewhile(lambda one: one.unit.is_written, self.places_of(number))
 
     def places_of(self, number: int) -> Iterator[StoredUnit]:
-        """Whatever stands in a file where units may, up to the last place that is not zero."""
+        """All places of a file as units, written or not, up to the last one that is not zero."""
         mapped = self.files.file(number)
         step, end = _UNITS_AT_ONCE * _UNIT.size, mapped.end_of_data(0)
         for start in range(0, end, step):
@@ -96,12 +96,12 @@ class CompactedQueue:
             yield from self.units_of(number)
 
     def ends(self) -> tuple[int, int, int]:
-        """As a start finds them: the queue offset of the first message, -1 without any, that behind
-        the last one, 0 without any, and where the log ends (bytes)."""
+        """As a broker's start finds them: queue offset of the first message (-1 without any), the
+        next queue offset (0 without any), and where the log ends (bytes)."""
         count = len(self.files.entries)
         first = next(self.units_of(0), None) if count else None
         low = -1 if first is None else first.unit.base_offset
-        # A file that was just made when a kill came has no unit yet.
+        # A kill may have left new files without a unit.
         for number in range(count - 1, max(count - 3, -1), -1):
             last = self._last_of(number)
             if last is not None:
@@ -123,8 +123,8 @@ class CompactedQueue:
         return -1
 
     def file_of(self, queue_offset: int) -> list[StoredUnit]:
-        """The units of the first file that has one of a queue offset, or of a later one
-        (``SparseConsumeQueue#searchFileByOffsetOrRight``); none behind the last one."""
+        """The units of the first file whose last unit has a queue offset, or a later one
+        (``SparseConsumeQueue#searchFileByOffsetOrRight``); none behind the last file."""
         low, high = 0, len(self.files.entries)
         while low < high:
             middle = (low + high) // 2
@@ -141,8 +141,9 @@ class CompactedQueue:
 
 
 def compacted_queues(root: Path) -> Iterator[paths.QueueDirectory]:
-    """Every queue of a compacted topic, sorted by topic and number, with the directory of its log:
-    where that of its units is missing a broker has no such queue (``CompactionStore#load``)."""
+    """Every queue of a compacted topic, sorted by topic and queue id, with the directory of its
+    log. A queue without a directory of units does not exist for a broker
+    (``CompactionStore#load``)."""
     for where in paths.queue_directories(root / paths.COMPACTION_LOG):
         if (root / paths.COMPACTION_QUEUE / where.topic / str(where.queue_id)).is_dir():
             yield where

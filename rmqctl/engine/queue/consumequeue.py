@@ -1,7 +1,8 @@
-"""``ConsumeQueue``: the units of one topic and queue number, 20 bytes each.
+"""``ConsumeQueue``: the units of one topic and queue id, 20 bytes each.
 
-Queue offset = byte offset / 20. A unit is valid when its offset is not negative and its size is
-positive; zeros were never written. Its writing half is :mod:`rmqctl.engine.queue.queuewriter`.
+Queue offset = byte offset / 20. A unit is valid when its physical offset is not negative and its
+size is positive; a place of zeros was never written. The writing half is
+:mod:`rmqctl.engine.queue.queuewriter`.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ UNIT_SIZE = UNIT.size
 #: Files of a queue that stay mapped.
 KEEP = 2
 MAX_ROWS_COPIED = 4096
-#: So few are not worth a read for each that is looked at.
+#: A bisection among so few units reads all of them at once.
 _UNITS_AT_ONCE = 1024
 _NOT_WRITTEN = (0, 0, 0)
-#: ``ConsumeQueue#recover`` looks at so many files.
+#: Files that ``ConsumeQueue#recover`` reads.
 _EXT_SEARCH_FILES = 3
 
 
@@ -51,20 +52,22 @@ class Unit(NamedTuple):
 
     @property
     def is_written(self) -> bool:
+        """Whether a broker takes it for a unit."""
         return self.physical_offset >= 0 and self.size > 0
 
     @property
     def is_pre_blank(self) -> bool:
-        """Whether it fills the place before the first unit (``ConsumeQueue#fillPreBlank``)."""
+        """Whether it is a filler in front of the first unit (``ConsumeQueue#fillPreBlank``)."""
         return self == constants.PRE_BLANK_UNIT
 
 
 class ConsumeQueue:
-    """One queue. ``min_offset`` and ``max_offset`` are queue offsets, the latter the next one to
-    be written; ``max_physical_offset`` is where the last unit's record ends, -1 without units.
+    """One queue. ``min_offset`` and ``max_offset`` are queue offsets: that of the first message and
+    that of the next one. ``max_physical_offset`` is where the last unit's record ends; -1 without
+    units.
     """
 
-    #: Whether it lies in files of its own.
+    #: Whether the queue has files of its own; False: it lies in RocksDB.
     in_files = True
 
     def __init__(
@@ -79,13 +82,15 @@ class ConsumeQueue:
         strict: bool = False,
         drops_empty: bool = False,
     ) -> None:
-        """Maps the queue; nothing is read but its last units. ``files`` are the queue's files where
-        they do not lie in ``directory``, or are open for writing.
+        """Opens the queue; only units near its end are read.
 
-        Of files of a wrong length (``files.irregular``) a reader has the units that are there;
-        ``drops_empty`` as of :meth:`MappedFileQueue.check_lengths`.
-
-        :raises FileLengthContradiction, CannotRead: a file is irregular, and the queue ``strict``.
+        :param file_size: regular size of the files, in bytes. :param ext: the queue's extension.
+        :param files: the queue's files, when they do not lie in ``directory`` or are open for
+            writing.
+        :param strict: refuse irregular files; else such a file is read as far as it has units.
+        :param drops_empty: as of :meth:`MappedFileQueue.check_lengths`.
+        :raises FileLengthContradiction, NotAFile: a file is irregular, and ``strict`` is set.
+        :raises CannotRead: the system refuses.
         """
         self.topic = topic
         self.queue_id = queue_id
@@ -104,25 +109,26 @@ class ConsumeQueue:
         return self._wrote // UNIT_SIZE
 
     def units_from(self, queue_offset: int, entry: FileEntry | MappedFile) -> int:
-        """How many units a file has from a queue offset in it on: never more than a whole file,
-        and none in a file that does not begin at a unit."""
+        """How many units a file holds from a queue offset on; at most those of a regular file. None
+        when the file does not begin at a multiple of the unit's size."""
         position = queue_offset * UNIT_SIZE - entry.file_from_offset
         if position % UNIT_SIZE:
             return 0
         return max(min(entry.size, self.files.file_size) - position, 0) // UNIT_SIZE
 
     def end_of_file(self, queue_offset: int) -> int:
-        """The queue offset behind the file that has one: no answer to a pull goes beyond it."""
+        """The queue offset behind the last unit of the file that holds ``queue_offset``. An answer
+        to a pull never goes beyond it."""
         file_units = self.files.file_size // UNIT_SIZE
         return queue_offset + file_units - queue_offset % file_units
 
     def behind_hole(self, queue_offset: int) -> int:
-        """Where a consumer is to go on that asks for a unit which stands in no file
+        """The queue offset at which a consumer goes on when it asked for a unit in a missing file
         (``ConsumeQueue#rollNextFile``)."""
         return self.end_of_file(queue_offset)
 
     def _find_end(self) -> int:
-        """Byte offset after the last valid unit: a bisection in the last file that holds one."""
+        """Byte offset behind the last valid unit: a bisection in the last file that holds one."""
         for number in range(len(self.files.entries) - 1, -1, -1):
             mapped = self.files.file(number)
             count = self.units_from(mapped.file_from_offset // UNIT_SIZE, mapped)
@@ -134,13 +140,13 @@ class ConsumeQueue:
     def _max_physical_offset(self) -> int:
         at = self.max_offset - 1
         while (last := self.unit(at)) is not None and last.is_pre_blank:
-            at -= 1  # Fillers stand behind units where a kill came before the one they are for.
+            at -= 1  # A kill may have come between fillers and the unit that they are for.
         return -1 if last is None else last.physical_offset + last.size
 
     def cut(self, log_min: int, log_end: int) -> None:
-        """Applies the log's range as the broker's start does: units at or beyond ``log_end`` are
-        not there (``truncateDirtyLogicFiles``), those below ``log_min`` are passed over
-        (``correctMinOffset``). Bytes stay as they are.
+        """Applies the log's range ``[log_min, log_end)`` as a broker's start does. The queue ends
+        before the first unit of a record at or beyond ``log_end`` (``truncateDirtyLogicFiles``) and
+        begins at the first one at or beyond ``log_min`` (``correctMinOffset``). No byte is changed.
         """
         low, high = self._first_file_offset(), self.max_offset
         while low < high:
@@ -150,14 +156,14 @@ class ConsumeQueue:
             high = self._bisect(low, high, log_end)
         self._wrote = high * UNIT_SIZE
         self.max_physical_offset = self._max_physical_offset()
-        # Without expired files the engine stops at the first unit, a pre-blank one too.
+        # With log_min 0 a broker takes the first unit, even a filler.
         self.min_offset = self._bisect(low, high, log_min) if log_min else low
 
     def _first_file_offset(self) -> int:
         return max(self.files.min_offset, 0) // UNIT_SIZE
 
     def _bisect(self, low: int, high: int, physical_offset: int) -> int:
-        """First queue offset in the range whose record is at or after ``physical_offset``."""
+        """First queue offset in ``[low, high)`` whose record starts at or behind an offset."""
         while low < high:
             middle = (low + high) // 2
             unit = self.unit(middle)
@@ -174,11 +180,11 @@ class ConsumeQueue:
             return None
         position = queue_offset * UNIT_SIZE - mapped.file_from_offset
         stored = mapped.read(position, UNIT_SIZE)
-        # Shorter where the file has been cut since it was opened.
+        # It is short when the file has been cut since it was opened.
         return Unit._make(UNIT.unpack(stored)) if len(stored) == UNIT_SIZE else None
 
     def units(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
-        """``(queue offset, unit)`` for ``[start, end)``; places in no file are left out."""
+        """``(queue offset, unit)`` for ``[start, end)``; queue offsets in no file are skipped."""
         while start < end:
             mapped = self.files.find(start * UNIT_SIZE)
             count = 0 if mapped is None else self.units_from(start, mapped)
@@ -196,24 +202,24 @@ class ConsumeQueue:
             start += count
 
     def first_from(self, start: int, end: int) -> int | None:
-        """The first queue offset of ``[start, end)`` at which a unit may stand."""
+        """The first queue offset of ``[start, end)`` that may have a unit."""
         return start if start < end else None
 
     def last_before(self, end: int) -> int | None:
-        """The last queue offset before ``end`` at which a unit may stand."""
+        """The last queue offset before ``end`` that may have a unit."""
         return end - 1 if end > 0 else None
 
     def tags_code(self, unit: Unit) -> int | None:
-        """The unit's tags code, looked up in ``consumequeue_ext/`` when it is an address there;
-        None when nothing stands there."""
+        """The unit's tags code; if that is an address, the tags code of the extension unit there,
+        or None when there is none."""
         if not is_ext_addr(unit.tags_code):
             return unit.tags_code
         found = self.ext.get(unit.tags_code) if self.ext is not None else None
         return None if found is None else found.tags_code
 
     def newest_address(self) -> int | None:
-        """The last address of the extension that a unit holds, looked for in the last files that
-        have one; behind them others may be made ahead."""
+        """The last address in the extension that a unit of the last three files with units holds;
+        None when none does. Reads units one by one, from the end backwards."""
         last = self.files.index_of((self.max_offset - 1) * UNIT_SIZE)
         if last < 0:
             return None
@@ -226,10 +232,8 @@ class ConsumeQueue:
         return None
 
     def window(self, start: int, count: int) -> NDArray[np.void]:
-        """Up to ``count`` units from queue offset ``start``, as one array of the unit's dtype.
-
-        Copied, so the caller keeps it; short at the end of a file, empty outside the files.
-        """
+        """A copy of up to ``count`` units from queue offset ``start`` on, as an array of
+        :func:`unit_dtype`; short at the end of a file, empty outside the files."""
         import numpy as np
 
         return np.frombuffer(self.stored(start, count), unit_dtype())
@@ -250,11 +254,12 @@ class ConsumeQueue:
 
 
 def count_written(read: Callable[[int, int], bytes], count: int, data_end: int) -> int:
-    """How many of the first ``count`` units of a file are written: a bisection, which takes them to
-    stand behind each other. From position ``data_end`` on the file has zeros, which are not read.
+    """How many of the first ``count`` units of a file are written. A bisection: written units stand
+    in front of all others.
 
-    :param read: gives a copy of so many bytes at a position of the file; short where it has been
-        cut meanwhile, and has no unit.
+    :param read: returns a copy of the bytes at a position, and of a size; short when the file has
+        been cut meanwhile.
+    :param data_end: position from which on the file has only zeros, which are not read.
     """
     low, high = 0, min(count, -(-data_end // UNIT_SIZE))
     near, near_from = b"", 0
@@ -276,12 +281,12 @@ def count_written(read: Callable[[int, int], bytes], count: int, data_end: int) 
 
 
 def whole_units(stored: bytes) -> bytes:
-    """What was read of a file, without a part of a unit: it has been cut meanwhile."""
+    """Stored bytes without an incomplete unit at the end, which a file that was cut may have."""
     return stored[: len(stored) - len(stored) % UNIT_SIZE]
 
 
 def is_part_of(stored: bytes, wanted: bytes) -> bool:
-    """Whether ``stored`` is what a store of ``wanted`` leaves that was cut: the rest is zeros."""
+    """Whether ``stored`` is a torn store of ``wanted``: each byte is the wanted one, or still 0."""
     return all(byte in (0, other) for byte, other in zip(stored, wanted, strict=True))
 
 

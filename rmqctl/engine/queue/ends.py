@@ -1,8 +1,8 @@
-"""Where queues end, looked up without mapping their files: for stores of many thousand queues.
+"""Finds where queues end without mapping their files, for stores of many thousand queues.
 
-A queue as a broker leaves it is a few files of one length, of which the last one holds units from
-its begin on, and a hole behind them. Its end takes a list of names and a read or two. Of any other
-queue :class:`~rmqctl.engine.queue.consumequeue.ConsumeQueue` has to tell.
+A queue usually has a few files of one length; the last one has units at its start and a hole behind
+them. Finding the end of such a queue takes one directory listing and one or two reads. For any
+other queue :class:`~rmqctl.engine.queue.consumequeue.ConsumeQueue` has to be opened.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, Unit, count_writte
 
 
 class QueueEnd(NamedTuple):
-    """``max_offset`` is the queue offset of the next unit, ``last`` the unit before it, None where
-    that lies in no file. No file was made ahead, for units to come."""
+    """``max_offset`` is the queue offset of the next unit; ``last`` is the unit before it, or None
+    when there is none in the files. No empty file was made ahead."""
 
     topic: str
     queue_id: int
@@ -27,8 +27,8 @@ class QueueEnd(NamedTuple):
 
 
 def queue_end(topic: str, queue_id: int, directory: str, file_size: int) -> QueueEnd | None:
-    """The end of a queue, as :class:`ConsumeQueue` finds it; None when it takes that to tell: files
-    of other lengths, none at all, or none with a unit in the last of several."""
+    """The end of a queue, the same as :class:`ConsumeQueue` finds. None when only that can tell: a
+    file has another length, there is no file, or the last of several holds no unit."""
     try:
         names = os.listdir(directory)
         if not names or not all(map(is_offset_name, names)) or file_size % UNIT_SIZE:
@@ -37,10 +37,10 @@ def queue_end(topic: str, queue_id: int, directory: str, file_size: int) -> Queu
         for other in names:
             if other is not name and not _is_whole(os.stat(f"{directory}/{other}"), file_size):
                 return None
-        # Not to wait for a writer where somebody put a FIFO.
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
         descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return None  # Who opens the queue says so.
+        return None  # Opening the queue raises it.
     try:
         first_offset = int(name)
         if first_offset % UNIT_SIZE or not _is_whole(os.fstat(descriptor), file_size):
@@ -51,7 +51,7 @@ def queue_end(topic: str, queue_id: int, directory: str, file_size: int) -> Queu
 
         count = count_written(read, file_size // UNIT_SIZE, end_of_first_data(descriptor))
         stored = read((count - 1) * UNIT_SIZE, UNIT_SIZE) if count else b""
-        # Somebody may have cut the file while it was looked at: it has another length then.
+        # The file may have been cut during the reads: it has another length then.
         if not _is_whole(os.fstat(descriptor), file_size) or (not count and len(names) > 1):
             return None
         last = Unit._make(UNIT.unpack(stored)) if count else None

@@ -1,8 +1,8 @@
-"""``ConsumeQueueExt``: what a queue unit's tags code points to when it is an address.
+"""``ConsumeQueueExt``: the extension units that a queue unit's tags code may be the address of.
 
-Written with ``enableConsumeQueueExt`` only, for the queue of the message itself and not for its
-light queues. What cannot be written here (a full disk) leaves a plain tags code in the unit, which
-every broker reads.
+They are written with ``enableConsumeQueueExt`` only, and for the message's own queue, not for light
+queues. When an extension unit cannot be written, as on a full disk, the queue unit gets the plain
+tags code, which every broker reads.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from rmqctl.errors import CannotWrite
 _UNIT = Struct(layouts.QUEUE_EXT_UNIT.format)
 #: The first field of a unit: its size, or what ends a file.
 SIZE = Struct(f">{layouts.QUEUE_EXT_UNIT.fields[0].code}")
-#: ``END_BLANK_DATA_LENGTH``: a file keeps room for its end, a size of -1.
+#: ``END_BLANK_DATA_LENGTH``: bytes that a file keeps for its end, a size of -1.
 _END_BLANK_DATA_LENGTH = 4
 _FILE_ENDS = b"\xff\xff"
 
 
 def ext_offset(tags_code: int) -> int | None:
-    """Where an address leads in the extension files (``ConsumeQueueExt#unDecorate``); None when it
-    is none."""
+    """The offset (bytes) in the extension files that an address stands for
+    (``ConsumeQueueExt#unDecorate``); None for a tags code that is no address."""
     return tags_code - LONG_MIN if is_ext_addr(tags_code) else None
 
 
 class ExtUnit(NamedTuple):
-    """One extension unit; ``size`` counts all of its bytes."""
+    """One extension unit; ``size`` is that of the whole unit, in bytes."""
 
     size: int
     tags_code: int
@@ -44,8 +44,8 @@ class ExtUnit(NamedTuple):
 
 
 class Astray(NamedTuple):
-    """Where the sizes of an extension lead nowhere; ``size`` is None where the file has no room for
-    one."""
+    """A place where the chain of sizes leaves its file; ``size`` is None when the file has no room
+    for a size there."""
 
     path: Path
     position: int
@@ -56,12 +56,13 @@ class ConsumeQueueExt:
     """The extension files of one queue, for reading."""
 
     def __init__(self, directory: Path, *, files: MappedFileQueue | None = None) -> None:
-        """``files`` are those of ``directory`` where they are open for writing."""
+        """:param files: the files of ``directory``, when they are open for writing."""
         self.files = MappedFileQueue(directory, 0, keep=1) if files is None else files
 
     def sizes_astray(self) -> Astray | None:
-        """Where a start fails that walks through the sizes of all files, old bytes too
-        (``ConsumeQueueExt#recover``); None when it comes to the end of each."""
+        """The place at which a broker's start fails: it follows the sizes through all files,
+        through old bytes as well (``ConsumeQueueExt#recover``). None when it gets to the end of
+        each."""
         for number, entry in enumerate(self.files.entries):
             mapped = self.files.file(number)
             position = 0
@@ -77,7 +78,7 @@ class ConsumeQueueExt:
         return None
 
     def get(self, address: int) -> ExtUnit | None:
-        """The unit at an address; None when nothing whole stands there."""
+        """The unit at an address; None when no complete unit stands there."""
         offset = address - LONG_MIN
         mapped = self.files.find(offset)
         if mapped is None:
@@ -103,8 +104,8 @@ class ConsumeQueueExt:
 class ConsumeQueueExtWriter(ConsumeQueueExt):
     """The extension files of one queue, open for writing.
 
-    :param file_size: of a new file. :param root: the directory below which no link is followed.
-    :param unsynced: that of :class:`MappedFileQueueWriter`.
+    :param file_size: bytes of a new file. :param root: the directory below which no link is
+        followed. :param unsynced: as of :class:`MappedFileQueueWriter`.
     """
 
     files: MappedFileQueueWriter
@@ -117,12 +118,12 @@ class ConsumeQueueExtWriter(ConsumeQueueExt):
         self._wrote = -1
 
     def put(self, tags_code: int, msg_store_time: int, newest: int | None) -> int | None:
-        """Appends a unit without a bit map; its address, or None when it cannot be written.
+        """Appends a unit without a bit map. Returns its address, or None when it cannot be written.
 
-        ``newest`` is the address in the queue's last unit that has one, and says where the first
-        put goes (``ConsumeQueueExt#truncateByMaxAddress``); None: behind the last unit here. What
-        lies behind is nobody's, and cleared: a start would walk from the new units into the middle
-        of old ones.
+        The first put goes behind the unit at ``newest``, the address in the last queue unit that
+        holds one (``ConsumeQueueExt#truncateByMaxAddress``); with None, behind the last unit here.
+        What stands behind that belongs to no queue unit and is cleared: else a broker's start would
+        walk from the new units into the middle of old ones.
         """
         size = MIN_EXT_UNIT_SIZE
         try:
@@ -151,11 +152,11 @@ class ConsumeQueueExtWriter(ConsumeQueueExt):
         return address
 
     def _file_at(self, offset: int) -> MappedFile:
-        """The file that holds an offset: a kill may have left one ahead of the units."""
+        """The file that holds an offset; made when there is none. A kill may have left it empty."""
         return self.files.find(offset) or self.files.append_file(offset)
 
     def _end(self, newest: int | None) -> int:
-        """Offset after the last unit that counts."""
+        """Offset (bytes) at which the next unit goes."""
         unit = self.get(newest) if newest is not None else None
         if unit is not None and newest is not None:
             return newest - LONG_MIN + unit.size
@@ -165,12 +166,13 @@ class ConsumeQueueExtWriter(ConsumeQueueExt):
         position = 0
         while (unit := self.get(mapped.file_from_offset + position + LONG_MIN)) is not None:
             position += unit.size
-        # Behind what is no unit older queue files may have theirs, which they still name.
+        # Units of older queue files may stand behind bytes that are no unit: go on in a new file.
         is_last = mapped.end_of_data(position) == position
         return mapped.file_from_offset + (position if is_last else mapped.size)
 
     def _clear(self, end: int) -> None:
-        """Leaves nothing behind an offset, durably: what is put there must not be on disk before.
+        """Clears everything from an offset on, durably, so that no new unit can reach the disk
+        while old bytes are still behind it.
 
         :raises OSError: the disk is full, or failed.
         """

@@ -1,8 +1,8 @@
 """``consumeQueueTable``: the queues of a store, opened when they are asked for.
 
-Of those that nobody holds at most :data:`KEEP` stay open, so that a store of many thousand queues
-needs few descriptors. :mod:`rmqctl.engine.queue.queuetablewriter` has the table of a store that is
-written.
+At most :data:`KEEP` queues that nobody uses stay open, so that a store of many thousand queues
+needs few descriptors. :mod:`rmqctl.engine.queue.queuetablewriter` is the table of a store that is
+open for writing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ConsumeQueueTable(ABC):
     """Queues below ``directory``, for reading or for writing. Any thread may ask for a queue and
     read it while one writes."""
 
-    #: Whether they lie in files of their own.
+    #: Whether the queues have files of their own; False: they lie in RocksDB.
     in_files = True
 
     def __init__(
@@ -58,15 +58,15 @@ class ConsumeQueueTable(ABC):
         strict: bool,
         drops_empty: bool,
     ) -> None:
-        """:param ext_directory: where the queues' extension lies; None: they have none.
-        :param log_range: tells the log's (min, end) that a queue is cut to when it is opened;
-            without it a queue is taken as its files are.
-        :param strict: that of :class:`ConsumeQueue`, and so is ``drops_empty`` where a start looks
-            at the queues."""
+        """:param ext_directory: the directory of the queues' extension; None: they have none.
+        :param log_range: returns the log's first and end offset, to which a queue is cut when it is
+            opened; None: queues are not cut.
+        :param strict: as of :class:`ConsumeQueue`. :param drops_empty: as of
+            :class:`ConsumeQueue`, for :meth:`check_goes_on` and a start's plan."""
         self.directory = directory
         self.file_size = file_size
         self.ext_directory = ext_directory
-        #: Whether a queue with irregular files is refused: always of one that is written to.
+        #: Whether a queue with irregular files is refused; always so in a table that is written.
         self.is_strict = strict
         self.drops_empty = drops_empty
         self._log_range = log_range
@@ -80,7 +80,7 @@ class ConsumeQueueTable(ABC):
         return list(dict.fromkeys(topic for topic, _, _ in queue_paths(self.directory)))
 
     def directories_of(self, topic: str) -> Iterator[QueueDirectory]:
-        """Those of one topic, sorted by number; none where no queue can have it."""
+        """The queues of one topic, sorted by queue id; none for a topic that cannot have any."""
         if topic_directory_problem(topic) is not None:
             return
         for queue_id, path in queue_paths_of(self.directory, topic):
@@ -94,22 +94,24 @@ class ConsumeQueueTable(ABC):
         """
 
     def ends(self) -> Iterator[QueueEnd]:
-        """The end of every queue that is not in files, which tell theirs themselves."""
+        """The end of every queue in RocksDB; none for queues in files."""
         return iter(())
 
     def as_stored(self, where: QueueDirectory) -> ConsumeQueue | None:
-        """The queue as its files are, whatever range the log has; of files of wrong lengths those
-        units that are there."""
+        """The queue as it is stored: not cut to the log's range, and with the units that irregular
+        files have. None: there is none."""
         return ConsumeQueue(where.path, where.topic, where.queue_id, self.file_size)
 
     def next_offset(self, topic: str, queue_id: int, log_end: int = LONG_MAX) -> int:
-        """The queue offset of the next unit, 0 in a queue that is not there.
+        """The queue offset of the next unit; 0 for a queue that does not exist.
 
-        :raises QueueHasHole: a start would cut the queue before that.
-        :raises DamagedStore: a start would cut it before that, at a unit of a place behind the
-            log's end (``ConsumeQueue#truncateDirtyLogicFiles``); or by its last unit it has all up
-            to there: nobody would give it a unit for what is put (``#putMessagePositionInfo``).
-        :raises SymbolicLinkRefused, NoDirectoryToWriteTo: nobody writes to where it belongs.
+        :param log_end: where the log ends (physical).
+        :raises QueueHasHole: units stand behind a place without one; a start would cut the queue
+            there.
+        :raises DamagedStore: a unit points behind the log's end, where a start would cut the queue
+            (``ConsumeQueue#truncateDirtyLogicFiles``); or the record of the last unit claims to end
+            there, so that a new message would get no unit (``#putMessagePositionInfo``).
+        :raises SymbolicLinkRefused, NoDirectoryToWriteTo: the queue's place cannot be written to.
         """
         queue = self.find(topic, queue_id)
         if queue is None:
@@ -119,12 +121,12 @@ class ConsumeQueueTable(ABC):
         return queue.max_offset
 
     def check_goes_on(self, topic: str, queue_id: int, log_end: int, cut: int | None) -> None:
-        """:meth:`next_offset` of who does not write: he may have the queue cut to the log, and here
-        it is looked at as it is stored, or, with ``cut``, when nothing stands from that queue
-        offset on.
+        """The checks of :meth:`next_offset`, for a dry run by a table that only reads. The queue is
+        opened as it is stored, since this table may cut it to the log.
 
-        :raises QueueHasHole, DamagedStore, FileLengthContradiction: as there.
-        :raises SymbolicLinkRefused, NoDirectoryToWriteTo: as there, and where a file is a link.
+        :param cut: the queue offset from which on a start would remove all units; None: of none.
+        :raises QueueHasHole, DamagedStore, FileLengthContradiction: as of :meth:`next_offset`.
+        :raises SymbolicLinkRefused, NoDirectoryToWriteTo: likewise, and when a file is a link.
         """
         where = self._directory_of(topic, queue_id)
         _check_place(self.directory / topic / str(queue_id))
@@ -144,10 +146,13 @@ class ConsumeQueueTable(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of all queues: who asks for one again gets it as its files are then."""
+        """Drops all queues. A queue that is asked for again is opened anew."""
 
     def _directory_of(self, topic: str, queue_id: int) -> Path | None:
-        """Where a queue lies; None when it has no directory. :raises TopicNotAllowed"""
+        """The directory of a queue; None when there is none.
+
+        :raises TopicNotAllowed: the topic names no directory of its own.
+        """
         check_topic_directory(topic)
         where = self.directory / topic / str(queue_id)
         return where if queue_id >= 0 and where.is_dir() else None
@@ -162,13 +167,14 @@ class ConsumeQueueTable(ABC):
         return ConsumeQueueExt(where) if where.parent.is_dir() else None
 
     def _cut(self, queue: ConsumeQueue) -> None:
-        """Has a queue end where the log does."""
+        """Cuts a queue to the log's range, if the table has one."""
         if self._log_range is not None:
             queue.cut(*self._log_range())
 
 
 def _check_place(where: Path) -> None:
-    """Refuses a place of a queue's files to which nobody writes."""
+    """Refuses a queue's directory that cannot be written to: a link, or something else in its
+    place."""
     for directory in (where.parent, where):
         if directory.is_symlink():
             raise SymbolicLinkRefused(path=str(directory))
@@ -180,7 +186,7 @@ def _check_place(where: Path) -> None:
 
 
 def _check_goes_on(queue: ConsumeQueue, log_end: int) -> None:
-    """Refuses to put behind the units of a queue: see :meth:`ConsumeQueueTable.next_offset`."""
+    """Refuses a queue to which nothing may be put (:meth:`ConsumeQueueTable.next_offset`)."""
     topic, queue_id = queue.topic, queue.queue_id
     if has_hole(queue):
         end = written_units(queue).end
@@ -246,10 +252,10 @@ class ConsumeQueueTableReader(ConsumeQueueTable):
 def open_queue_table(
     root: Path, config: MessageStoreConfig, log_range: LogRange, *, strict: bool = False
 ) -> ConsumeQueueTable:
-    """The queues of a store for reading, in files or in RocksDB, whichever its broker reads. Those
-    in RocksDB, where there is nothing to read them with, are none.
+    """The queues of a store for reading, in files or in RocksDB, whichever its broker reads.
+    Without the package that reads RocksDB, a store with queues there seems to have none.
 
-    :param strict: that of :class:`ConsumeQueue`.
+    :param strict: as of :class:`ConsumeQueue`.
     """
     database = queues_in_rocksdb(root, config)
     if database is not None:
@@ -272,5 +278,6 @@ def open_queue_table(
 
 
 def _let_go(key: tuple[str, int], queue: ConsumeQueue) -> None:
-    """Who holds the queue gets its files again; closed, it holds nothing but where it ends."""
+    """Closes the files of a queue that is dropped. It stays usable: its files are mapped again when
+    somebody who still holds it reads."""
     queue.close()

@@ -17,25 +17,26 @@ from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
 if TYPE_CHECKING:
     from rmqctl.engine.queue.extension import ConsumeQueueExt
 
-#: Queues that are remembered when they are closed, in a few KiB each.
+#: Closed queues whose ends are remembered, with a few KiB each.
 _REMEMBERED = 1 << 15
-#: Queues of those that wait that are looked at when one is let go: more than come to wait.
+#: Waiting queues that are checked each time a queue is dropped: more than the one that may be
+#: added.
 _LOOKED_AT = 2
-#: Queues that wait before who stores more has them get their units, as many again as are kept open.
-#: Each has two files, and either a descriptor for its map, too: of 1,024 that a shell gives a
-#: process this takes three quarters at the most.
+#: Waiting queues after which a bulk is ended, so that they get their units: as many as stay open.
+#: Each queue has up to two files, with two descriptors each (file and map). So at most three
+#: quarters of the usual limit of 1,024 descriptors are used.
 _MOST_WAITING = KEEP
 
 
 class ConsumeQueueTableWriter(ConsumeQueueTable):
-    """Queues below ``directory``, open for writing. With ``ext_file_size`` they write extension
-    files of that size.
-
-    With ``is_new`` nobody else knows of the directory yet, which gets queues one after the other,
-    each again and again: where a closed one ends is remembered, and its files are on disk after
-    :meth:`flush` only, their names after :func:`~rmqctl.engine.files.durable.sync_directories`.
+    """Queues below ``directory``, open for writing.
 
     :param root: the directory below which no link is followed.
+    :param ext_file_size: bytes of an extension file; None: no extension is written.
+    :param is_new: nobody else uses the directory yet, as in a rebuild. Queues are written to again
+        and again, so the ends of closed ones are remembered. Files are on disk only after
+        :meth:`flush`, and their names after
+        :func:`~rmqctl.engine.files.durable.sync_directories`.
     """
 
     def __init__(
@@ -62,13 +63,13 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         self._ext_file_size = ext_file_size
         self._is_new = is_new
         self._closed: dict[tuple[str, int], ConsumeQueueWriter] = {}
-        #: Whether some that were closed are looked for where they lie.
+        #: Whether queues were closed that are not remembered: then directories are looked at.
         self._has_forgotten = False
         self._open: OpenCache[tuple[str, int], ConsumeQueueWriter] = OpenCache(KEEP, self._let_go)
-        #: Those that made room for units to come, and would lose it.
+        #: Dropped queues with blocks reserved in an unnamed file, which closing would give back.
         self._waiting: OrderedDict[tuple[str, int], ConsumeQueueWriter] = OrderedDict()
         self._unsynced: Unsynced = {}
-        #: Changes when a queue that was lent may not be the one that is lent from now on.
+        #: Changes whenever a queue that was lent may differ from what :meth:`find` returns now.
         self.generation = 0
 
     @property
@@ -78,7 +79,8 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
 
     @property
     def is_crowded(self) -> bool:
-        """Whether many queues wait for units, so that those should come before there are more."""
+        """Whether many queues wait for their units (``_waiting``), so that they should be
+        dispatched before more are opened."""
         if len(self._waiting) < _MOST_WAITING:
             return False
         self._look_at_waiting(len(self._waiting))
@@ -89,7 +91,7 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         return self._open.get(key) or self._open.get(key, lambda: self._open_existing(*key))
 
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
-        """The queue; one without a directory gets it with its first unit."""
+        """The queue. A new one gets its directory with its first unit."""
         key = topic, queue_id
         return self.find(*key) or self._open.get(key, lambda: self._open_queue(*key))
 
@@ -131,12 +133,13 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         )
 
     def _let_go(self, key: tuple[str, int], queue: ConsumeQueueWriter) -> None:
+        """Closes a queue that the cache drops, or has it wait for its units."""
         self._look_at_waiting(_LOOKED_AT)
         if queue.files.is_ahead:
             self._waiting[key] = queue
             return
         self._waiting.pop(key, None)
-        # Who holds the queue gets its files again; closed, it holds nothing but where it ends.
+        # Whoever still holds the queue can go on: its files are mapped again when it is used.
         queue.close()
         if self._is_new and len(self._closed) < _REMEMBERED:
             self._closed[key] = queue
@@ -144,15 +147,15 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
             self._has_forgotten = True
 
     def _look_at_waiting(self, most: int) -> None:
-        """Lets go of queues that wait no more, among so many of those that have waited longest: to
-        look at all of them each time that one is let go takes a stream of new queues minutes."""
+        """Drops those of the ``most`` longest waiting queues that have got their units. Checking
+        all of them each time would be quadratic in a stream of new queues."""
         for _ in range(min(len(self._waiting), most)):
             key, queue = self._waiting.popitem(last=False)
             if queue.files.is_ahead:
                 self._waiting[key] = queue
 
     def clear_from(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Takes away the units of a queue from ``queue_offset`` on: zeros stand there then.
+        """Removes the units of a queue from ``queue_offset`` on; their places become zeros.
 
         :raises OSError: the disk failed.
         """
@@ -179,11 +182,12 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
             raise
 
     def take_unsynced(self, least_pages: int = 0) -> set[Path]:
-        """Files of queues with something that is not on disk, of at least so many pages; the caller
-        syncs them, and says with :meth:`note_unsynced` when it could not."""
+        """Takes the files with at least ``least_pages`` dirty pages. The caller syncs them, and
+        calls :meth:`note_unsynced` if that fails."""
         return take_unsynced(self._unsynced, least_pages)
 
     def note_unsynced(self, unsynced: set[Path]) -> None:
+        """Marks files as dirty again after a sync that failed."""
         for path in unsynced:
             self._unsynced.setdefault(path, DirtyRange(0, 1))
 

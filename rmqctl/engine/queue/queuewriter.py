@@ -1,5 +1,5 @@
-"""The writing half of :mod:`rmqctl.engine.queue.consumequeue`: units are put at the end, one or
-many at a time, and what a killed writer has left is completed."""
+"""The writing half of :mod:`rmqctl.engine.queue.consumequeue`: appends units, one or many at a
+time, and completes what a killed writer has left."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from rmqctl.engine.queue.extension import ConsumeQueueExt, ConsumeQueueExtWriter
 
 PRE_BLANK = UNIT.pack(*constants.PRE_BLANK_UNIT)
-#: A store time that no message has: the unit's tags code stays out of the extension.
+#: In place of a store time: the unit gets its tags code itself, not one in the extension.
 NO_EXT = constants.LONG_MIN
 
 
 class ConsumeQueueWriter(ConsumeQueue):
-    """One queue, open for writing; it need not have files yet. Its extension may be one that is
-    only read: then units get their tags codes themselves."""
+    """One queue, open for writing; it need not have files yet. If its extension is open for reading
+    only, new units get their tags codes themselves."""
 
     files: MappedFileQueueWriter
 
@@ -59,10 +59,9 @@ class ConsumeQueueWriter(ConsumeQueue):
         unsynced: Unsynced | None = None,
     ) -> None:
         """:param root: the directory below which no link is followed. :param drops_empty: as of
-            :class:`ConsumeQueue`, for :meth:`clear_from`. :param unsynced: that of
+            :class:`ConsumeQueue`, for :meth:`clear_from`. :param unsynced: as of
             :class:`MappedFileQueueWriter`.
-
-        :raises FileLengthContradiction, CannotRead: a file is irregular.
+        :raises FileLengthContradiction, NotAFile, CannotRead: a file is irregular.
         """
         files = MappedFileQueueWriter(directory, file_size, root, keep=KEEP, unsynced=unsynced)
         super().__init__(
@@ -94,13 +93,12 @@ class ConsumeQueueWriter(ConsumeQueue):
         max_gap: int = 0,
         store_timestamp: int | None = None,
     ) -> bool:
-        """Appends one unit (``ConsumeQueue#putMessagePositionInfo``); False: skipped as known.
+        """Appends one unit (``ConsumeQueue#putMessagePositionInfo``). False: the queue has it.
 
-        With ``store_timestamp`` the tags code goes to the extension, when the queue writes one.
-
-        A gap of at most ``max_gap`` units is filled with pre-blank ones, so that the unit gets its
-        own place; else it lands at the current end, as the engine's does.
-
+        :param max_gap: a gap of at most so many units before ``queue_offset`` is filled with
+            pre-blank units. Behind a larger one the unit goes to the current end, as a broker's.
+        :param store_timestamp: of the record (ms): the tags code goes to the extension, when the
+            queue writes one. None: it stays in the unit.
         :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
         """
         if physical_offset + size <= self.max_physical_offset:
@@ -109,7 +107,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         is_first = not self.files.entries
         if not is_first:
             self._fill_pre_blank(expected)
-        # The engine does not check an offset of 0: a queue may begin again, with another unit.
+        # RocketMQ does not compare a queue offset of 0: a queue may begin again with another unit.
         is_known = queue_offset != 0 or (self.unit(0) or ())[:2] == (physical_offset, size)
         if not is_first and expected < self._wrote and is_known:
             return False
@@ -127,8 +125,8 @@ class ConsumeQueueWriter(ConsumeQueue):
         return True
 
     def put_next(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> bool:
-        """:meth:`put_message_position_info` of a unit that goes on where the queue ends, in a file
-        that is there, without an extension. False: it does not, and nothing is stored.
+        """:meth:`put_message_position_info` for the common case: the unit goes to the queue's end,
+        in a file that exists, and the queue writes no extension. False: not so, nothing was stored.
 
         :raises OSError: the disk is full.
         """
@@ -155,17 +153,17 @@ class ConsumeQueueWriter(ConsumeQueue):
         max_gap: int = 0,
         store_timestamp: NDArray[np.int64] | None = None,
     ) -> None:
-        """:meth:`put_message_position_info` for parallel arrays in log order.
+        """:meth:`put_message_position_info` for parallel int64 arrays in log order. Units that go
+        on at the queue's end without a gap are stored as one block.
 
-        A run that simply goes on where the queue ends is stored as one block. In
-        ``store_timestamp`` those that go to no extension have :data:`NO_EXT`.
+        :param store_timestamp: :data:`NO_EXT` for units whose tags code stays in the unit.
         """
         import numpy as np
 
         columns = [physical_offset, size, tags_code, queue_offset]
         if store_timestamp is not None:
             columns.append(store_timestamp)
-        # By the leading ones: a damaged size may make an end that is before the last one's.
+        # Only leading units are skipped: a damaged size may put a later record's end too low.
         is_beyond = physical_offset + size > self.max_physical_offset
         known = int(is_beyond.argmax()) if is_beyond.any() else len(size)
         columns = [column[known:] for column in columns]
@@ -181,7 +179,7 @@ class ConsumeQueueWriter(ConsumeQueue):
             return
         columns = [column[done:] for column in columns]
         physical_offset, size, tags_code, queue_offset = columns[:4]
-        # By hand: np.diff takes longer than all the rest for the few units of most queues.
+        # Not np.diff, which takes longer than all the rest for the few units of most queues.
         goes_on = (
             queue_offset[0] == self.max_offset
             and physical_offset[0] >= self.max_physical_offset
@@ -198,14 +196,15 @@ class ConsumeQueueWriter(ConsumeQueue):
         try:
             self._append(pack_units(physical_offset, size, tags_code))
         finally:
-            # A full disk may have cut it off at a file's end.
+            # On a full disk only some of the files' worth of units may have been stored.
             self.max_physical_offset = self._max_physical_offset()
 
     def put_run(self, queue_offset: int, physical_offset: int, stored: bytes | memoryview) -> bool:
-        """Stores the bytes of units that go on by one, of records each behind the one before, when
-        they go on where the queue ends, or begin it, in a queue without an extension. False: they
-        do not, and are for :meth:`put_units`; nothing is stored but a queue's first unit, maybe.
+        """Appends stored units with consecutive queue offsets and ascending records, when they go
+        on at the queue's end or begin the queue, and it has no extension. False: not so; they are
+        for :meth:`put_units`, and at most the queue's first unit was stored.
 
+        :param queue_offset: of the first unit. :param physical_offset: of its record.
         :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
         """
         if self.ext is not None:
@@ -221,7 +220,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         if goes_on:
             try:
                 self._append(stored)
-            except BaseException:  # A full disk may have cut it off at a file's end.
+            except BaseException:  # On a full disk some of the units may have been stored.
                 self.max_physical_offset = self._max_physical_offset()
                 raise
             last = Unit._make(UNIT.unpack(stored[-UNIT_SIZE:]))
@@ -233,8 +232,8 @@ class ConsumeQueueWriter(ConsumeQueue):
         self.put_message_position_info(*row[:4], max_gap=max_gap, store_timestamp=store_timestamp)
 
     def _ext_address(self, tags_code: int, store_timestamp: int) -> int:
-        """What a unit gets for a tags code: its address in the extension when it has a place
-        there, else the code itself."""
+        """What stands for a tags code in the unit: the address of a new extension unit, or the code
+        itself when none is written."""
         if store_timestamp == NO_EXT or self._ext is None:
             return tags_code
         if not self._knows_newest:
@@ -246,7 +245,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         return address
 
     def restore(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
-        """Completes a unit of which a killed writer stored a part; any other one is left alone."""
+        """Completes a unit of which a killed writer has stored a part; others stay as they are."""
         wanted = UNIT.pack(physical_offset, size, tags_code)
         mapped = self.files.find(queue_offset * UNIT_SIZE)
         if mapped is None or queue_offset >= self.max_offset:
@@ -254,7 +253,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         position = queue_offset * UNIT_SIZE - mapped.file_from_offset
         stored = mapped.read(position, UNIT_SIZE)
         if self._is_cut_address(queue_offset, stored, wanted):
-            # The dispatch behind this puts it again, and its extension unit where it was.
+            # The caller dispatches the record next: that puts unit and extension unit again.
             self._wrote -= UNIT_SIZE
             self.max_physical_offset = self._max_physical_offset()
         elif stored != wanted and is_part_of(stored, wanted):
@@ -263,7 +262,7 @@ class ConsumeQueueWriter(ConsumeQueue):
             self.max_physical_offset = self._max_physical_offset()
 
     def _is_cut_address(self, queue_offset: int, stored: bytes, wanted: bytes) -> bool:
-        """Whether the queue's last unit has the first half of an address in the extension."""
+        """Whether the queue's last unit holds only the first half of its extension address."""
         if self._ext is None or queue_offset != self.max_offset - 1:
             return False
         unit = Unit._make(UNIT.unpack(stored))
@@ -295,10 +294,10 @@ class ConsumeQueueWriter(ConsumeQueue):
                 at += len(window)
 
     def clear_from(self, queue_offset: int) -> None:
-        """Takes away the units from ``queue_offset`` on, and the files that have no others: in one
-        that is left empty the engine would see a unit (``ConsumeQueue#truncateDirtyLogicFiles``
-        does not look at what stands first in a file). From the last file back, so that a kill
-        leaves no hole.
+        """Removes the units from ``queue_offset`` on, and the files that have no others. In an
+        empty file a broker would see a unit, since ``ConsumeQueue#truncateDirtyLogicFiles`` does
+        not check the first place of a file. Goes from the last file back, so that a kill leaves no
+        hole.
 
         :raises OSError: the disk failed. :raises CannotWrite: a file cannot be removed.
         """
@@ -316,11 +315,11 @@ class ConsumeQueueWriter(ConsumeQueue):
             count -= MAX_ROWS_COPIED
 
     def _append(self, data: bytes | memoryview) -> None:
-        """Stores whole units at the end, over as many files as it takes."""
+        """Stores whole units at the queue's end, in as many files as they take."""
         while data:
             self.files.close_gap(self._wrote)
             if self.files.entries and self._wrote == self.files.end_offset:
-                # With its units at once: in an empty file the engine would see one.
+                # The file gets its units with its name: in an empty one a broker would see a unit.
                 piece = data[: self.files.file_size]
                 self._make_file(self._wrote, bytes(piece))
             else:
@@ -336,8 +335,8 @@ class ConsumeQueueWriter(ConsumeQueue):
             data = data[len(piece) :]
 
     def reserve(self, queue_offset: int) -> None:
-        """Makes sure that the unit at the end, or behind others that wait for their dispatch, can
-        be stored, before its record is.
+        """Allocates the blocks of a unit before its record is stored. ``queue_offset`` is the
+        queue's end, or lies behind it by the units that are not dispatched yet.
 
         :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
         """
@@ -347,37 +346,37 @@ class ConsumeQueueWriter(ConsumeQueue):
         if mapped is not None:
             mapped.reserve(place - mapped.file_from_offset, UNIT_SIZE)
         elif is_first or place >= files.end_offset:
-            # Its name comes with its first unit: in an empty file the engine would see one.
+            # The file gets its name with its first unit: in an empty one a broker would see a unit.
             start = place - place % files.file_size if is_first else place
             files.reserve_ahead(start, place - start + UNIT_SIZE)
             if is_first and files.entries:
                 self._wrote = files.min_offset
 
     def _begin(self, expected: int, unit: bytes) -> None:
-        """Makes the first file, with the queue's first unit behind as many pre-blank ones as it
-        takes (``ConsumeQueue#fillPreBlank``), all at once: a queue that ends with those makes an
-        engine's start believe that it is dispatched up to 2 GiB.
+        """Makes the first file, with the queue's first unit behind the pre-blank units in front of
+        it (``ConsumeQueue#fillPreBlank``). All are stored at once: a broker's start takes a queue
+        that ends with pre-blank units for dispatched up to 2 GiB.
 
         :raises CannotWrite: it cannot be made.
         """
         before = expected % self.files.file_size
         head = PRE_BLANK * (before // UNIT_SIZE) + unit
         self._make_file(expected - before, head)
-        # In this order: readers take what lies between them for units.
+        # In this order: readers take everything between the two for units.
         self.min_offset = expected // UNIT_SIZE
         self._wrote = expected + len(unit)
 
     def _make_file(self, file_from_offset: int, units: bytes) -> None:
-        """Makes the next file with its first units, which are on disk with it: what they name in
-        the extension has to be there before. Errors as of
+        """Makes the next file with its first units. They are on disk with the file, so the
+        extension units that they point to are forced there before. Errors as of
         :meth:`MappedFileQueueWriter.append_file`."""
         if self._ext is not None and self.files.is_durable:
             self._ext.files.sync()
         self.files.append_file(file_from_offset, units).mark_dirty(0, len(units))
 
     def _fill_pre_blank(self, expected: int) -> None:
-        """Before the first unit of a queue that has a file and no unit yet
-        (``ConsumeQueue#fillPreBlank``); a killed writer may have filled a part."""
+        """Stores the pre-blank units of a queue that has a file and no unit yet
+        (``ConsumeQueue#fillPreBlank``). A killed writer may have stored some of them."""
         if self.max_physical_offset >= 0:
             return
         first = self.files.file(0)

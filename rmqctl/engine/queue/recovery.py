@@ -1,8 +1,8 @@
-"""What a start makes of one queue: where its units end, and which of them go.
+"""What a broker's start does to one queue: where its units end, and which of them it cuts.
 
-``ConsumeQueue#recover`` takes the units of the last three files up to the first place without one;
-``#truncateDirtyLogicFiles`` those before the log's end. The engine only moves positions, so that
-what it cut comes back with its next start; here the places become zeros.
+``ConsumeQueue#recover`` keeps the units of the last three files up to the first place without one;
+``#truncateDirtyLogicFiles`` keeps those of records before the log's end. RocketMQ only moves
+positions, so units that it has cut are there again at its next start. rmqctl clears them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from rmqctl.engine.files.mappedfile import MappedFile
 
-#: ``ConsumeQueue#recover`` looks at so many files.
+#: Files that ``ConsumeQueue#recover`` reads, the last ones.
 RECOVERED_FILES = 3
 
 
 class WrittenUnits(NamedTuple):
-    """The units of a queue as a start finds them: ``end`` is the queue offset of the first place
-    without one, ``goes_on`` says whether units stand behind that place."""
+    """The units of a queue that a start keeps: ``end`` is the queue offset of the first place
+    without a unit, and ``goes_on`` says whether units stand behind that place."""
 
     end: int
     goes_on: bool
@@ -43,8 +43,8 @@ class WrittenUnits(NamedTuple):
 def written_units(queue: ConsumeQueue) -> WrittenUnits:
     """Reads the last three files of a queue from front to back (``ConsumeQueue#recover``).
 
-    The engine goes on with the first of these files in which nothing stands. Where one in front of
-    it is missing, or has no unit at its end, the queue ends behind the last unit that there is.
+    RocketMQ would end the queue at the start of the first empty file of these. When a file in front
+    of that is missing or does not end with a unit, the queue ends behind the last unit before it.
     """
     entries = queue.files.entries
     end, goes_on = None, False
@@ -61,7 +61,7 @@ def written_units(queue: ConsumeQueue) -> WrittenUnits:
 
 
 def _in_front_of(queue: ConsumeQueue, end: int) -> int:
-    """``end``, or where the files in front of it end, when a file begins there that has no unit."""
+    """``end``, or, when an empty file begins there, the end of the units in front of that file."""
     entries = queue.files.entries
     for number in range(len(entries) - 1, 0, -1):
         if end != entries[number].file_from_offset // UNIT_SIZE:
@@ -75,14 +75,14 @@ def _in_front_of(queue: ConsumeQueue, end: int) -> int:
 
 
 def _units_of(queue: ConsumeQueue, number: int) -> tuple[int, int, MappedFile]:
-    """Of the ``number``-th file the first queue offset, how many units it holds, and the file."""
+    """For the ``number``-th file: its first queue offset, how many units it holds, and the file."""
     mapped = queue.files.file(number)
     first = mapped.file_from_offset // UNIT_SIZE
     return first, queue.units_from(first, mapped), mapped
 
 
 def _written_before(mapped: MappedFile, count: int) -> WrittenUnits:
-    """The same of the first ``count`` units of one file, counted in it."""
+    """:class:`WrittenUnits` of the first ``count`` units of one file, counted from its start."""
     end, done = None, 0
     for low, high in _unit_ranges(mapped, count):
         if end is None and low > done:
@@ -101,8 +101,8 @@ def _written_before(mapped: MappedFile, count: int) -> WrittenUnits:
 
 
 def first_beyond(queue: ConsumeQueue, log_end: int, end: int) -> int:
-    """Queue offset of the first unit that goes when the log ends at ``log_end``, of those before
-    ``end``; ``end`` when none goes (``ConsumeQueue#truncateDirtyLogicFiles``)."""
+    """Queue offset of the first unit before ``end`` that a start cuts when the log ends at
+    ``log_end``; ``end`` when it cuts none (``ConsumeQueue#truncateDirtyLogicFiles``)."""
     for number in range(len(queue.files.entries) - 1, -1, -1):
         mapped = queue.files.file(number)
         first = mapped.file_from_offset // UNIT_SIZE
@@ -117,8 +117,9 @@ def first_beyond(queue: ConsumeQueue, log_end: int, end: int) -> int:
 
 
 def first_astray(queue: ConsumeQueue, log: CommitLog, start: int, end: int) -> int:
-    """Queue offset of the first unit, of those of records from physical offset ``start`` on, whose
-    address leads to no unit of its message in the extension; ``end`` when none is."""
+    """Queue offset of the first unit before ``end`` whose extension address does not lead to the
+    extension unit of its message; ``end`` when there is none. Only units of records from physical
+    offset ``start`` on are checked."""
     assert queue.ext is not None
     begin = end
     for entry in reversed(queue.files.entries):
@@ -136,8 +137,8 @@ def first_astray(queue: ConsumeQueue, log: CommitLog, start: int, end: int) -> i
 
 
 def has_hole(queue: ConsumeQueue) -> bool:
-    """Whether units of the last three files stand behind a place without one: a start would cut
-    the queue there. Costs one read of what the files hold."""
+    """Whether a unit of the last three files stands behind a place without one, at which a start
+    would cut the queue. Reads the data of these files once."""
     files, end = queue.files, queue.max_offset * UNIT_SIZE
     is_suspect = False
     for entry in files.entries[-RECOVERED_FILES:]:
@@ -149,7 +150,7 @@ def has_hole(queue: ConsumeQueue) -> bool:
 
 
 def has_unit_behind(queue: ConsumeQueue, log_end: int) -> bool:
-    """Whether :func:`first_beyond` says that units go. Costs one read of the last file's units."""
+    """Whether a start would cut units (:func:`first_beyond`). Reads the last file's units once."""
     mapped = queue.files.find((queue.max_offset - 1) * UNIT_SIZE)
     if mapped is None:
         return False
@@ -166,14 +167,14 @@ def has_unit_behind(queue: ConsumeQueue, log_end: int) -> bool:
 
 
 def _holds_no_unit(mapped: MappedFile, end: int) -> bool:
-    """Whether a place before a position holds what a start takes for no unit: zeros, or an offset
-    or a size that is none."""
+    """Whether some place before position ``end`` holds no valid unit: zeros, a negative offset, or
+    a size that is not positive."""
     done = 0
     for low, high in _unit_ranges(mapped, end // UNIT_SIZE):
         if low > done:
             return True
         data = mapped.read_aside(low * UNIT_SIZE, (high - low) * UNIT_SIZE)
-        # Without numpy, which would take longer to load: one byte of all units at once.
+        # Without numpy, which takes longer to load: one byte column of all units at a time.
         first, *others = (data[at::UNIT_SIZE] for at in range(SIZE_AT, SIZE_AT + SIZE_BYTES))
         if not (data[::UNIT_SIZE].isascii() and first.isascii()):
             return True
@@ -197,7 +198,7 @@ def _unit_ranges(mapped: MappedFile, count: int) -> Iterator[tuple[int, int]]:
 
 
 def _units(mapped: MappedFile, low: int, high: int) -> NDArray[np.void]:
-    """A copy of the units ``[low, high)`` of a file, counted in it."""
+    """A copy of the units ``[low, high)`` of a file, counted from its start."""
     import numpy as np
 
     data = mapped.read_aside(low * UNIT_SIZE, (high - low) * UNIT_SIZE)

@@ -1,9 +1,10 @@
-"""Queues in RocksDB (5.x, ``storeType=defaultRocksDB``) for reading, with the face of those in
-files: whoever reads a queue reads both.
+"""Queues in RocksDB (5.x, ``storeType=defaultRocksDB``), read through the interface of those in
+files.
 
-A queue's bytes are what its files would have, made of the database when they are asked for; a unit
-that is not stored is zeros, as one that was never written. What the database has before the first
-unit that the log has the record of, or behind the last one, is no part of the queue.
+The bytes of a queue are those that its files would have; they are made from the database when they
+are read. A unit that is not stored reads as zeros. The queue begins at the first unit whose record
+the log still has, and ends behind the last unit that the database notes; other units in the
+database are no part of it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rmqctl.engine.queue.ends import QueueEnd
 from rmqctl.engine.queue.queuetable import KEEP, ConsumeQueueTable, LogRange
 from rmqctl.engine.state.rocksdbqueues import Place, QueueDatabase
 
-#: Units that count as a file: stretches of so many in which none is stored are passed over at once.
+#: Units of an imaginary file. A stretch of so many without a stored unit is skipped at once.
 _UNITS_IN_FILE = 1 << 14
 _FILE_SIZE = _UNITS_IN_FILE * UNIT_SIZE
 _KEPT_FILES = 8
@@ -60,7 +61,7 @@ class _Units:
 
 
 class _UnitsFile(MappedFile):
-    """Some of the units of a queue as a file. There is no map of it."""
+    """Some units of a queue in the shape of a file, which has no map."""
 
     __slots__ = ("_units",)
 
@@ -110,7 +111,7 @@ class _UnitsFile(MappedFile):
 
 
 class _UnitsFiles(MappedFileQueue):
-    """The units of a queue from one on as files, the first of which begins there."""
+    """The units of a queue from queue offset ``first`` on in the shape of files."""
 
     def __init__(self, units: _Units, first: int) -> None:
         self._units = units
@@ -134,8 +135,8 @@ class _UnitsFiles(MappedFileQueue):
 
 
 class RocksDBQueue(ConsumeQueue):
-    """One queue in RocksDB (``RocksDBConsumeQueue``). It begins where a broker says it does
-    (``RocksDBConsumeQueueOffsetTable#getMinCqOffset``), and ends behind its last unit."""
+    """One queue in RocksDB (``RocksDBConsumeQueue``). It begins at the queue offset that a broker
+    reports (``RocksDBConsumeQueueOffsetTable#getMinCqOffset``) and ends behind its last unit."""
 
     in_files = False
 
@@ -154,8 +155,8 @@ class RocksDBQueue(ConsumeQueue):
         self.min_offset = self._min_offset(log_min)
 
     def _first_from(self, log_min: int) -> int:
-        """The first queue offset with a unit whose record is not before ``log_min``; the end
-        without."""
+        """The first queue offset with a unit whose record is not before ``log_min``; the queue's
+        end when there is none."""
         low, high = 0, self._units.end
         while low < high:
             middle = (low + high) // 2
@@ -183,15 +184,15 @@ class RocksDBQueue(ConsumeQueue):
 
     def cut(self, log_min: int, log_end: int) -> None:
         """Applies the log's end: units at or beyond it are not there
-        (``RocksDBConsumeQueueOffsetTable#truncateDirty``). Where the queue begins was asked for
-        when it was opened."""
+        (``RocksDBConsumeQueueOffsetTable#truncateDirty``). Where the queue begins was determined
+        when it was opened; ``log_min`` changes nothing."""
         if self.last.physical_offset >= log_end:
             high = self._bisect(self.min_offset, self._units.end, log_end)
             self._wrote = high * UNIT_SIZE
         self.max_physical_offset = self._max_physical_offset()
 
     def _bisect(self, low: int, high: int, physical_offset: int) -> int:
-        """As of files, but that a unit which is not stored counts as an expired one
+        """As for files, but a unit that is not stored counts as expired
         (``RocksDBConsumeQueueTable#binarySearchInCQ``)."""
         while low < high:
             middle = (low + high) // 2
@@ -206,7 +207,8 @@ class RocksDBQueue(ConsumeQueue):
         return self.max_offset
 
     def behind_hole(self, queue_offset: int) -> int:
-        """A broker goes on at 0, and so for ever (``RocksDBConsumeQueueStore#rollNextFile``)."""
+        """The next stored unit. A broker would send the consumer back to 0 for ever
+        (``RocksDBConsumeQueueStore#rollNextFile``)."""
         found = self._units.first_from(queue_offset, self.max_offset)
         return self.max_offset if found is None else found
 
@@ -222,10 +224,8 @@ class RocksDBQueue(ConsumeQueue):
 
 
 class RocksDBQueueTable(ConsumeQueueTable):
-    """The queues of a store whose broker keeps them in RocksDB. The database is opened when it is
-    asked for, once.
-
-    :raises RocksDBUnreadable: of each method that asks for a queue: it cannot be read.
+    """The queues of a store whose broker keeps them in RocksDB. The database is opened at the first
+    use. Every method that needs it may raise RocksDBUnreadable.
     """
 
     in_files = False
@@ -252,7 +252,7 @@ class RocksDBQueueTable(ConsumeQueueTable):
         return self._databases.get(0, lambda: QueueDatabase(self.directory))
 
     def directories(self) -> Iterator[QueueDirectory]:
-        """Every queue that has had a unit; ``path`` is the database's."""
+        """Every queue that has had a unit; ``path`` is that of the database."""
         for topic, queue_id in sorted(place[:2] for place in self.database.places()):
             yield QueueDirectory(topic, queue_id, self.directory)
 
@@ -275,7 +275,7 @@ class RocksDBQueueTable(ConsumeQueueTable):
         return queue
 
     def as_stored(self, where: QueueDirectory) -> RocksDBQueue | None:
-        """The queue of any length of the log; None when it has had no unit."""
+        """The queue, not cut to the log's end; None when it has had no unit."""
         database, queue = self.database, (where.topic, where.queue_id)
         last = database.last(*queue)
         return None if last is None else RocksDBQueue(database, *queue, last, self._log_begin)

@@ -1,4 +1,4 @@
-"""How units are stored into a queue's file, one or many at once, and taken away."""
+"""Stores units into a queue's file, one or many at once, and clears them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NO_SIZE = bytes(SIZE_BYTES)
-#: Bytes of units that the disk is told of before they are forced to it.
+#: Bytes of units from which on writing to disk is started at once.
 _WORTH_BEGINNING = 1 << 16
 
 
 def store_units(mapped: MappedFile, position: int, data: bytes) -> None:
-    """Stores whole units where nothing stands, their sizes last: a kill leaves places that every
-    start takes for the queue's end, and no unit that is cut."""
-    # First: an interrupt must not leave units that no flush knows of.
+    """Stores whole units over zeros, their sizes last. A place whose size is 0 is the queue's end
+    to every start, so a kill leaves no torn unit."""
+    # Noted first: after an interrupt a flush must know of every unit.
     mapped.mark_dirty(position, position + len(data))
     if len(data) == UNIT_SIZE:
         end, size_at, buffer = position + UNIT_SIZE, position + SIZE_AT, mapped.buffer
@@ -46,7 +46,7 @@ def store_units(mapped: MappedFile, position: int, data: bytes) -> None:
 
 
 def append_units(mapped: MappedFile, position: int, data: bytes) -> None:
-    """:func:`store_units` behind a queue's last unit, with disk space for them.
+    """:func:`store_units` behind a queue's last unit; allocates their blocks first.
 
     :raises OSError: the disk is full.
     """
@@ -57,16 +57,19 @@ def append_units(mapped: MappedFile, position: int, data: bytes) -> None:
 
 
 def append_unseen(mapped: MappedFile, position: int, data: bytes | memoryview) -> None:
-    """The same of a queue that nobody looks at before it is whole. :raises OSError: as there."""
+    """Appends units to a queue that nobody reads before it is complete.
+
+    :raises OSError: the disk is full.
+    """
     mapped.write_aside(position, data)
     if len(data) >= _WORTH_BEGINNING:
         begin_writing(mapped.descriptor, position, position + len(data))
 
 
 def clear_units(mapped: MappedFile, position: int) -> None:
-    """Takes away the units from a position on: zeros stand there then, first where that one has its
-    size. A kill leaves a place that every start takes for the queue's end, and no unit that is cut:
-    one with a size and half an offset would stand for some older record.
+    """Stores zeros over all units from a position on. The size of the first one is cleared first,
+    so that a kill leaves a place that every start takes for the queue's end. A unit with a size and
+    half of its offset would point to some older record.
 
     :raises OSError: the disk is full, or refuses otherwise.
     """
