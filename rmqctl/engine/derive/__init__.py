@@ -1,4 +1,4 @@
-"""Writing what is derived of the log, queues and index, and catching up with it.
+"""Writes what is derived from the log, queues and index, and catches up with the log.
 
 Other rooms use:
 

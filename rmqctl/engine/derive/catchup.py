@@ -1,7 +1,7 @@
-"""Keeps queues and index up with the log: after each append, and after a stop that was not clean.
+"""``CatchUp``: dispatches the log into queues and index, after each append and after a crash.
 
-What a kill or a full disk left undone is done from the log again. Where that begins after
-a stop that was not clean is said by :mod:`rmqctl.engine.start.plan`.
+What a kill or a full disk has left undone is dispatched from the log again. After an unclean stop
+:mod:`rmqctl.engine.start.plan` says from which offset on.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from rmqctl.engine.record.record import Record
 if TYPE_CHECKING:
     from rmqctl.engine.scan.scanner import Scanner
 
-#: What one bulk of appends leaves undispatched at most, but for its last record.
+#: Bytes that one bulk of appends may leave undispatched, not counting its last record.
 BULK_BYTES = 4 << 20
-#: So few are not worth the import of the scanner.
+#: So few records, or bytes, are dispatched one by one: importing the scanner would take longer.
 _FEW_RECORDS = 64
 _FEW_BYTES = 64 << 10
-#: Of log that is looked at at once.
+#: Bytes of the scanner's windows.
 _WINDOW_BYTES = 16 << 20
 
 
 class CatchUp:
     """The undispatched tail of a log that is open for writing.
 
-    ``done`` is the offset up to which the log is dispatched (``reputFromOffset``). ``failed`` says
-    that a dispatch was begun and did not end: what queues and index know of themselves may then not
-    be what was stored.
+    ``done`` is the physical offset up to which the log is dispatched (``reputFromOffset``).
+    ``failed`` is set while a dispatch runs and stays set when it ends with an error: the state of
+    queues and index in memory may then differ from what was stored.
     """
 
     def __init__(
@@ -51,19 +51,21 @@ class CatchUp:
         self._progress: Progress = lambda done, total: None
         self.done = log.write_offset
         self.failed = False
-        #: Whether :meth:`recover` is still to come: until then nothing is dispatched, and the store
-        #: is not in order.
+        #: Whether :meth:`recover` is still to be called. Until then nothing is dispatched, and the
+        #: store is not consistent.
         self.is_due = False
-        #: Whether the store is another's now: a fork's parent has it.
+        #: Whether this is a forked child, whose parent has the store.
         self.is_let_go = False
 
     def recover(
         self, start: int, *, unclean: bool, progress: Progress = lambda done, total: None
     ) -> None:
-        """Dispatches from ``start`` on, which is a record's or the log's end. After a stop that was
-        not clean units are completed of which only a part was stored.
+        """Dispatches the log from ``start`` on.
 
-        :raises OSError, CannotWrite: the disk is full; :meth:`complete` goes on with it.
+        :param start: physical offset of a record, or the log's end.
+        :param unclean: the last stop was not clean: torn units are completed.
+        :param progress: called with the bytes dispatched so far, and those to dispatch.
+        :raises OSError, CannotWrite: the disk is full; :meth:`complete` goes on.
         """
         self.done, self.is_due = start, False
         self.failed = unclean and start < self._log.read_offset
@@ -74,9 +76,11 @@ class CatchUp:
             self._progress = lambda done, total: None
 
     def appended(self, start: int, count: int) -> None:
-        """Dispatches the ``count`` records appended from ``start`` on, and what an error before
-        them has left. :raises OSError, CannotWrite: the disk is full; :meth:`complete` does it
-        again."""
+        """Dispatches the ``count`` records that were appended from ``start`` on, and what an
+        earlier error has left undone.
+
+        :raises OSError, CannotWrite: the disk is full; :meth:`complete` tries again.
+        """
         self.failed = True
         end = self._log.read_offset
         if count == 1 and start == self.done:
@@ -88,14 +92,14 @@ class CatchUp:
         self.done, self.failed = end, False
 
     def appended_plain(self, record: PlainRecord) -> None:
-        """:meth:`appended` for the one record that was, when all before it is dispatched."""
+        """:meth:`appended` for one record, when everything before it is dispatched."""
         self.failed = True
         self._derived.dispatch_plain(record)
         self.done, self.failed = record.physical_offset + record.size, False
 
     def appended_runs(self, start: int, runs: Iterable[PlainRun]) -> None:
-        """:meth:`appended` for what was appended from ``start`` on, when something is known of
-        most of it: the log is asked for what lies between."""
+        """:meth:`appended`, when units and keys of some runs are known. Only the records between
+        the runs are read from the log."""
         self.failed = True
         at = min(start, self.done)
         for run in runs:
@@ -108,27 +112,28 @@ class CatchUp:
         self.done, self.failed = end, False
 
     def complete(self) -> None:
-        """Dispatches what was not yet, also what a full disk, or an interrupt, has kept from it.
+        """Dispatches everything that is not dispatched yet, also after a full disk or an interrupt.
 
-        :raises OSError, CannotWrite: it cannot be done; doing it again completes it.
+        :raises OSError, CannotWrite: the disk is full; call it again.
         """
         was_failed, self.failed = self.failed, True
         if was_failed:
-            # Queues that lack what a buffer still has would give its offsets away again.
+            # A queue that lacks units of records in a buffer would give their offsets out again.
             self._log.commit_all()
         end = self._log.read_offset
         if was_failed:
             self._derived.flush()
             self._queues.close()
             self._index.close()
-            # It may be half done: what is there of it is completed.
+            # The last message may have only some of its items.
             self._index.recover(self._store_timestamp_at)
         self._dispatch(self.done, end, restoring=was_failed)
         self.done, self.failed = end, False
 
     def doubt(self) -> bool:
-        """Told when an append did not end, by an error or an interrupt: whether the log may have a
-        message that nobody has counted. :meth:`complete` does then what is left to do."""
+        """Called when an append was cut off by an error or an interrupt. Clears torn bytes behind
+        the log's end. True: the log may have a record that is not dispatched; :meth:`complete`
+        dispatches it."""
         if self.is_let_go:
             return False
         self._log.clear_behind()
@@ -156,9 +161,9 @@ class CatchUp:
         from rmqctl.engine.scan.scanner import Scanner
         from rmqctl.engine.scan.tuning import ScanTuning
 
-        # A bulk as one batch, that is: each queue and the index are written to once.
+        # With large windows a bulk is one batch: each queue, and the index, is written to once.
         tuning = ScanTuning(window_bytes=(_WINDOW_BYTES, _WINDOW_BYTES), first_records=1 << 14)
-        # One for all bulks: it knows the topics that it has seen.
+        # One scanner for all bulks: it keeps its table of topics.
         if self._scanner is None:
             self._scanner = Scanner(self._log, tuning=tuning)
         for entry in self._scanner.scan(start, end):

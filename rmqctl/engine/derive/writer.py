@@ -1,7 +1,7 @@
-"""``ReputMessageService``: writes what dispatch says of records into queues and index.
+"""``DerivedWriter``: writes the units and index items of records (``ReputMessageService``).
 
-put, recovery and rebuild end here, one record or one batch at a time. Doing a record twice is
-harmless: queues and index know how far they are.
+put, recovery and rebuild write through it, one record or one batch at a time. A record may be
+dispatched twice: queues and index skip what they have.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from rmqctl.engine.scan.plain import Plain
     from rmqctl.engine.scan.scanner import TopicTable
 
-#: A bulk of units: at least and at most so many, and by itself so many for each queue.
+#: Units of a bulk, at least and at most; between these, the number of units for each queue.
 _BULK_UNITS = (1 << 18, 1 << 20)
 _UNITS_OF_QUEUE = 128
-#: Units of zeros that a gap in a queue is filled with at most: 320 MiB of queue, more than the loss
-#: of some log files of small messages leaves open.
+#: Units of the longest gap in a queue that is filled: 320 MiB, more than the loss of some log files
+#: of small messages leaves.
 _MOST_FILLED = 1 << 24
-#: The first bulk of who makes queues anew.
+#: Units of the first bulk of a rebuild.
 _FIRST_UNITS = 1 << 15
 
 
 class PlainRecord(NamedTuple):
-    """A record of a message that goes to its own queue only, at once, and what is derived of it:
-    the hash of its tags, and those of its keys in the order of their items."""
+    """A record without delay and further queues, and what is derived from it: the hash of its tags,
+    and the hashes of its keys in the order of their index items."""
 
     topic: str
     queue_id: int
@@ -50,8 +50,8 @@ class PlainRecord(NamedTuple):
 
 
 class UnitRun(NamedTuple):
-    """Units of one queue that go on by one from a queue offset, of records each behind the one
-    before, the first of them at ``physical_offset``: as they are stored."""
+    """Units of one queue as stored (``stored``), with consecutive queue offsets and ascending
+    records. ``queue_offset`` and ``physical_offset`` are those of the first one."""
 
     topic: str
     queue_id: int
@@ -61,8 +61,9 @@ class UnitRun(NamedTuple):
 
 
 class PlainRun(NamedTuple):
-    """Records as of :class:`PlainRecord`, one behind the other in the log, and what is derived of
-    them; ``last_record`` is the physical offset of the last one, which has ``store_timestamp``."""
+    """Consecutive records of the kind of :class:`PlainRecord`, at ``[start, end)`` in the log, and
+    what is derived from them. ``last_record`` is the physical offset of the last one, and
+    ``store_timestamp`` (ms) its store time."""
 
     start: int
     end: int
@@ -73,11 +74,11 @@ class PlainRun(NamedTuple):
 
 
 class DerivedWriter:
-    """Dispatches into ``queues`` and ``index``; either may be None, and is then left out.
+    """Dispatches into ``queues`` and ``index``; None leaves one out.
 
-    ``logics_msg_timestamp`` is the store time of the last record dispatched, and
-    ``index_msg_timestamp`` that of the last index file filled (0: none yet): the checkpoint's,
-    when it is on disk.
+    ``logics_msg_timestamp`` (ms) is the store time of the last record dispatched, and
+    ``index_msg_timestamp`` the end time of the last index file filled (0: none yet). The checkpoint
+    gets them once the files are on disk.
     """
 
     def __init__(
@@ -93,9 +94,10 @@ class DerivedWriter:
         self.index_msg_timestamp = 0
 
     def dispatch(self, record: Record, *, restoring: bool = False) -> None:
-        """One record. :raises OSError, CannotWrite: the disk is full; doing it again completes.
+        """Dispatches one record.
 
-        :param restoring: after a kill: units of which only a part was stored are completed.
+        :param restoring: a kill may have torn units: they are completed.
+        :raises OSError, CannotWrite: the disk is full; dispatching it again completes it.
         """
         properties = record.properties
         if self.queues is not None:
@@ -124,7 +126,7 @@ class DerivedWriter:
         self.logics_msg_timestamp = record.store_timestamp
 
     def dispatch_plain(self, record: PlainRecord) -> None:
-        """:meth:`dispatch` of a record whose unit and keys are known. Errors as there."""
+        """:meth:`dispatch` of a record whose unit and keys are known; the same errors."""
         if self.queues is not None:
             queue = self.queues.find_or_create(record.topic, record.queue_id)
             unit = record.physical_offset, record.size, record.tags_code, record.queue_offset
@@ -139,9 +141,12 @@ class DerivedWriter:
         self.logics_msg_timestamp = record.store_timestamp
 
     def dispatch_run(self, run: PlainRun) -> bool:
-        """:meth:`dispatch` of records whose units and keys are known. False: something about a
-        queue or the index is unusual, and the log is to be asked; what was stored is not stored
-        again. Errors as there. The index may have its items only after :meth:`settle`."""
+        """:meth:`dispatch` of records whose units and keys are known; the same errors.
+
+        False: a queue or the index does not simply go on, and the caller has to dispatch from the
+        log; what was stored is skipped then. The items may be in the index only after
+        :meth:`settle`.
+        """
         from rmqctl.kernel import module as compiled
 
         kernel = compiled()
@@ -161,13 +166,13 @@ class DerivedWriter:
         return True
 
     def settle(self) -> None:
-        """Waits for what is stored beside whatever comes next."""
+        """Waits until a thread of the kernel has stored all index items."""
         if self.index is not None:
             self.index.settle()
 
     def dispatch_batch(self, batch: Batch, *, restoring: bool = False, max_gap: int = 0) -> None:
-        """A batch of records; ``restoring`` and errors as in :meth:`dispatch`, ``max_gap`` as in
-        :meth:`put_units`."""
+        """Dispatches a batch of records. ``restoring`` and errors as of :meth:`dispatch`,
+        ``max_gap`` as of :meth:`put_units`."""
         from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 
         units = unit_batch(batch, self.dispatcher)
@@ -196,9 +201,12 @@ class DerivedWriter:
         restoring: bool = False,
         max_gap: int = 0,
     ) -> int:
-        """Units of some batches, or plain records, in log order; to how many queues they went.
+        """Puts the units of batches, or of plain records, in log order. Returns to how many queues.
 
-        :param max_gap: units that damage may have swallowed: so long a gap in a queue is filled.
+        :param topics: the table that topic numbers refer to.
+        :param ext_timestamps: as of :func:`ext_timestamps`, over all units; None: no extension.
+        :param max_gap: a gap of at most so many units in a queue is filled with pre-blank units,
+            because damage in the log may have swallowed their records.
         """
         from rmqctl.engine.dispatch.byqueue import UnitsOfQueue, units_by_queue
 
@@ -206,8 +214,10 @@ class DerivedWriter:
         if self.queues is None:
             return count
         for units in units_by_queue(batches):
+            key = units.topic_id, units.queue_id
             queue = self.queues.find_or_create(topics.names[units.topic_id], units.queue_id)
-            count += last != (last := (units.topic_id, units.queue_id))
+            count += key != last
+            last = key
             if not restoring and units.is_run and queue.put_run(*units.first, units.stored):
                 continue
             column = units.columns()
@@ -222,7 +232,7 @@ class DerivedWriter:
         return count
 
     def put_keys(self, keys: KeyBatch, last_record: int) -> None:
-        """Index keys of a batch, whose last record is at ``last_record``."""
+        """Puts the index keys of a batch. ``last_record`` is its last record's physical offset."""
         if self.index is not None:
             self._note_filled(self.index.put_batch(keys, last_record))
 
@@ -240,9 +250,14 @@ class DerivedWriter:
     def finish(
         self, put_last_units: Callable[[], object], sync_names: Callable[[], object], jobs: int
     ) -> None:
-        """:meth:`flush` after the last units are put, and then ``sync_names``, which forces the
-        names of all files to disk; by several threads at once, and the index, which has all of its
-        keys, before. Errors as of :meth:`flush`, :meth:`put_units` and ``sync_names``."""
+        """Ends a rebuild: puts the last units, flushes queues and index, and forces names to disk.
+
+        With several ``jobs`` the index, which has all of its keys already, is flushed meanwhile,
+        and the names together with the queues.
+
+        :param put_last_units: puts the last units. :param sync_names: forces the names of all files
+            to disk. Errors as of :meth:`flush`, :meth:`put_units` and ``sync_names``.
+        """
         if self.index is None or jobs == 1:
             put_last_units()
             self.flush()
@@ -253,7 +268,7 @@ class DerivedWriter:
         with ThreadPoolExecutor(2, "finish") as others:
             index = others.submit(self.index.flush)
             put_last_units()
-            # A disk, and a journal, takes both for little more than one.
+            # One commit of the file system's journal may serve both.
             names = others.submit(sync_names)
             if self.queues is not None:
                 self.queues.flush()
@@ -268,26 +283,28 @@ class DerivedWriter:
 
 
 def bulk_units(queues: int, *, is_first: bool = False) -> int:
-    """How many units to gather before they are put, or looked at, queue by queue, when there are so
-    many queues: each is opened once for a bulk, so this should have some units of it.
+    """How many units to gather before they are put, or compared, queue by queue.
 
-    :param is_first: of who makes queues while the log is read: few, so that most queues, and their
-        names, are soon on their way to disk. Units do not hurry: the last ones are put while the
-        disk has the slots of the index, which keep it longer.
+    Each queue is opened once for a bulk, so a bulk should have some units of each.
+
+    :param queues: how many queues there are.
+    :param is_first: of the first bulk of a rebuild, which is small: so most queues are made early,
+        and their names are on the way to disk. Later bulks may be large, since the last units are
+        put while the disk is still busy with the slots of the index.
     """
     least, most = _BULK_UNITS
     return min(max(queues * _UNITS_OF_QUEUE, _FIRST_UNITS if is_first else least), most)
 
 
 def units_lost_in(lost: int) -> int:
-    """How many units records of so many bytes of lost log may have had: so long a gap in a queue
-    behind it is filled."""
+    """How many units ``lost`` bytes of log may have had at most: the longest gap in a queue behind
+    them that is filled."""
     return min(lost // MIN_RECORD_SIZE, _MOST_FILLED)
 
 
 def ext_timestamps(batch: Batch, units: UnitBatch) -> NDArray[np.int64]:
-    """Store times (ms) of some of a batch's units, as the extension has them: int64, parallel to
-    the units; NO_EXT for those of light queues."""
+    """Store times (ms) of units of a batch, for their extension units: int64, parallel to the
+    units. :data:`NO_EXT` for units of light queues, which have no extension."""
     import numpy as np
 
     rows = np.searchsorted(batch.physical_offset, units.physical_offset)
@@ -298,8 +315,8 @@ def ext_timestamps(batch: Batch, units: UnitBatch) -> NDArray[np.int64]:
 def group_by_queue(
     topic_id: NDArray[np.int64], queue_id: NDArray[np.int64]
 ) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
-    """``(topic number, queue id, rows)`` of each queue in a batch: rows are int64 and stay in log
-    order. ``topic_id`` and ``queue_id`` are parallel, int64, not negative."""
+    """``(topic number, queue id, rows)`` for each queue of a batch. ``rows`` are the numbers of its
+    rows, int64, ascending. ``topic_id`` and ``queue_id`` are parallel, int64, not negative."""
     import numpy as np
 
     from rmqctl.engine.scan.sorting import stable_order
