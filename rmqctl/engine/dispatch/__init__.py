@@ -1,4 +1,4 @@
-"""From records to queue units and index keys: the rules, and the rules over batches.
+"""Makes queue units and index keys of records: rules for one record, and for batches.
 
 Other rooms use:
 

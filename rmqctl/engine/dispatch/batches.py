@@ -1,4 +1,4 @@
-"""Dispatch of a scanner's batch: the rules of :mod:`rmqctl.engine.dispatch.rules` over arrays."""
+"""Dispatch of a scanner's batch: the rules of :mod:`rmqctl.engine.dispatch.rules`, over arrays."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class UnitBatch(NamedTuple):
     """Units of a batch in log order: parallel arrays, int64, of shape ``(units,)``.
 
-    ``topic_id`` is the topic's number in the scanner's table. Units of one record stand side by
-    side, its own before those of further queues.
+    ``topic_id`` is the topic's number in the scanner's table. The units of one record are adjacent,
+    that of its own queue first.
     """
 
     topic_id: NDArray[np.int64]
@@ -35,9 +35,11 @@ class UnitBatch(NamedTuple):
 
 
 class KeyBatch(NamedTuple):
-    """Index keys of a batch in the order of their items: parallel arrays of shape ``(keys,)``.
+    """Index keys of a batch in the order of their index items: parallel arrays of shape
+    ``(keys,)``.
 
-    ``key_hash`` is int32 and never negative, the other two are int64; times are in ms.
+    ``key_hash`` is int32 and never negative. ``physical_offset`` and ``store_timestamp`` (ms) are
+    int64 and those of the key's record.
     """
 
     key_hash: NDArray[np.int32]
@@ -46,7 +48,7 @@ class KeyBatch(NamedTuple):
 
     @classmethod
     def joined(cls, batches: Sequence[KeyBatch]) -> KeyBatch:
-        """The keys of some batches, one at least, one after the other."""
+        """The keys of one or more batches, concatenated."""
         import numpy as np
 
         if len(batches) == 1:
@@ -55,7 +57,7 @@ class KeyBatch(NamedTuple):
         return cls(np.concatenate(hashes), np.concatenate(offsets), np.concatenate(stamps))
 
     def part(self, start: int, end: int) -> KeyBatch:
-        """The keys of some rows."""
+        """The keys ``[start, end)``, as views."""
         return KeyBatch(
             self.key_hash[start:end],
             self.physical_offset[start:end],
@@ -88,7 +90,7 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
             for unit in dispatcher.units(batch.record(row)):
                 at = batch.topics.id_of(unit.topic)
                 extra.append((row, at, *unit[1:]))
-        # A record with extra queues has all of its units here: take its plain one out.
+        # ``extra`` has all units of these records, so their rows are taken out of the plain ones.
         keep = ~np.isin(rows, multi)
         order = np.concatenate([rows[keep], np.array([e[0] for e in extra], np.int64)])
         columns = [
@@ -101,7 +103,8 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
 
 
 def without_place(batch: Batch) -> list[Damage]:
-    """Records that say a queue, or a queue offset, that no queue has: no unit is made of them."""
+    """Damage for each record of a batch whose queue id or queue offset no queue can have. Such a
+    record gets no unit."""
     import numpy as np
 
     return [
@@ -117,7 +120,7 @@ def without_place(batch: Batch) -> list[Damage]:
 
 
 def _of_queues(batch: Batch) -> NDArray[np.bool_]:
-    """Which rows go to a queue, by their kind and topic: (n,) bool."""
+    """Which rows belong to a queue, by transaction type and topic: bool, shape ``(n,)``."""
     kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
     allowed = batch.topics.allowed_array()[batch.topic_id]
     rows: NDArray[np.bool_] = (kind != NO_UNIT[0]) & (kind != NO_UNIT[1]) & allowed
@@ -125,13 +128,13 @@ def _of_queues(batch: Batch) -> NDArray[np.bool_]:
 
 
 def _has_place(batch: Batch) -> NDArray[np.bool_]:
-    """Which rows say a place that a queue can have: (n,) bool."""
+    """Which rows have a queue id and a queue offset that a queue can have: bool, shape ``(n,)``."""
     number: NDArray[np.bool_] = batch.queue_offset >= 0
     return number & (batch.queue_offset <= MAX_QUEUE_OFFSET) & (batch.queue_id >= 0)
 
 
 def of_topics(batch: Batch, topics: frozenset[str]) -> NDArray[np.bool_]:
-    """Which rows are of one of these topics: (n,) bool, in the order of the batch."""
+    """Which rows are of one of these topics: bool, shape ``(n,)``."""
     import numpy as np
 
     numbers = [number for number, name in enumerate(batch.topics.names) if name in topics]
@@ -139,8 +142,8 @@ def of_topics(batch: Batch, topics: frozenset[str]) -> NDArray[np.bool_]:
 
 
 def batch_queue_units(batch: Batch, dispatcher: Dispatcher) -> dict[tuple[str, int], bytearray]:
-    """The units of batch queues that records ask for, by topic and number: as they are stored, in
-    log order. Record by record: few stores have any."""
+    """The stored units of batch queues that a batch's records get, by topic and queue id, in log
+    order. Made record by record, since few stores have batch queues."""
     found: dict[tuple[str, int], bytearray] = {}
     if not dispatcher.batch_topics:
         return found
@@ -153,7 +156,7 @@ def batch_queue_units(batch: Batch, dispatcher: Dispatcher) -> dict[tuple[str, i
 
 
 def _tags_codes(batch: Batch, dispatcher: Dispatcher) -> NDArray[np.int64]:
-    """:meth:`Dispatcher.tags_code` of every row: of delayed messages the times of delivery."""
+    """:meth:`Dispatcher.tags_code` of every row (int64): for delayed messages the delivery time."""
     delayed = _delayed(batch)
     if not delayed:
         return batch.tags_code
@@ -170,7 +173,7 @@ def bad_delay_rows(batch: Batch) -> list[int]:
 
 
 def _delayed(batch: Batch) -> dict[int, str]:
-    """Rows of the schedule topic that name a level, and that level's text."""
+    """Rows of the schedule topic that have a DELAY property, and its text."""
     if not batch.delay_levels:
         return {}
     schedule = batch.topics.id_of(constants.RMQ_SYS_SCHEDULE_TOPIC)
@@ -179,8 +182,7 @@ def _delayed(batch: Batch) -> dict[int, str]:
 
 
 def key_batch(batch: Batch | Plain) -> KeyBatch:
-    """:meth:`Dispatcher.keys` for every record of a batch, or of plain records whose keys were
-    noted."""
+    """:meth:`Dispatcher.keys` for every record of a batch, or of plain records with their keys."""
     from rmqctl.engine.scan.plain import Plain
 
     if isinstance(batch, Plain):
@@ -194,8 +196,8 @@ def key_batch(batch: Batch | Plain) -> KeyBatch:
 
 
 def filled_bytes(batch: Batch) -> int:
-    """How many bytes of a batch are fillers' (:mod:`rmqctl.engine.record.filler`): of messages that
-    are gone, so that queues lack units behind them."""
+    """How many bytes of a batch are fillers (:mod:`rmqctl.engine.record.filler`). They stand for
+    lost messages, so queues may lack units behind them."""
     rolled_back = (
         batch.sys_flag & constants.TRANSACTION_TYPE_MASK == constants.TRANSACTION_ROLLBACK_TYPE
     )

@@ -1,4 +1,4 @@
-"""Units queue by queue, as they are stored: what queues are made from, and compared with."""
+"""Groups units by queue, as stored bytes: for writing queues, and for comparing them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ _SIZE, _UNIT = layouts.QUEUE_UNIT.size, struct_of(layouts.QUEUE_UNIT)
 
 
 class UnitsOfQueue:
-    """The units of one queue in a bulk, in log order; never none.
+    """The units of one queue in a bulk, in log order; at least one.
 
-    ``rows`` (int64) are their numbers in the bulk, ``stored`` their bytes in a queue's file when
-    that has no extension. ``is_run``: queue offsets go on by one, and every record lies behind the
-    one before it.
+    ``rows`` (int64) are their numbers in the bulk. ``stored`` are their bytes in the queue's file,
+    if it has no extension. ``is_run``: queue offsets are consecutive and records ascend.
     """
 
     __slots__ = ("_bulk", "is_run", "queue_id", "rows", "stored", "topic_id")
@@ -80,7 +79,7 @@ class UnitRun:
 
 
 class _Bulk:
-    """Batches of units one after the other; they are joined when somebody wants columns."""
+    """Batches of units in order. Their columns are concatenated at the first use."""
 
     def __init__(self, batches: Sequence[UnitBatch]) -> None:
         self._batches = batches
@@ -93,12 +92,14 @@ class _Bulk:
     def unit(self, row: int) -> tuple[int, int]:
         number = int(np.searchsorted(self._ends, row, "right"))
         batch = self._batches[number]
-        at = row - int(self._ends[number])  # From the end.
+        at = row - int(self._ends[number])  # Negative: counted from the end of the batch.
         return int(batch.queue_offset[at]), int(batch.physical_offset[at])
 
 
 class _Sorted(NamedTuple):
-    """A bulk by topic and queue: where each queue's units begin, and which and what they are."""
+    """A bulk sorted by queue. ``queues`` has topic number, queue id, number of the first unit and
+    ``is_run`` of each; ``rows`` (int64) are the units' numbers in the bulk, ``stored`` their
+    bytes."""
 
     queues: list[tuple[int, int, int, bool]]
     rows: NDArray[np.int64]
@@ -106,8 +107,9 @@ class _Sorted(NamedTuple):
 
 
 def units_by_queue(batches: Sequence[UnitBatch | Plain]) -> Iterator[UnitsOfQueue | UnitRun]:
-    """The units of batches, and of plain records, in log order, by topic number and queue id; a
-    queue's may come in several runs. Topics and queue ids are not negative."""
+    """Yields the units of batches, and of plain records, sorted by topic number and queue id;
+    within a queue in log order. A queue may come several times in a row, with a run each. Topic
+    numbers and queue ids are not negative."""
     if not batches:
         return
     plain = [one for one in batches if isinstance(one, Plain)]
@@ -129,12 +131,12 @@ def units_by_queue(batches: Sequence[UnitBatch | Plain]) -> Iterator[UnitsOfQueu
         yield UnitsOfQueue(bulk, topic_id, queue_id, found.rows[start:end], stored, is_run)
 
 
-#: Topic number, queue id, queue offset of the first unit, and which unit of all that is.
+#: Topic number, queue id, queue offset of the first unit, and the number of that unit in all.
 _Queue = tuple[int, int, int, int]
 
 
 def _joined(plain: Sequence[Plain]) -> tuple[list[_Queue], memoryview]:
-    """The units of plain records by topic number and queue id, each followed by what goes on."""
+    """The units of plain records, sorted by queue: the runs, and all units as stored bytes."""
     kernel = compiled()
     assert kernel is not None
     queues, stored = kernel.join_runs([(one.runs, one.numbers.view(np.uint8)) for one in plain])
@@ -142,7 +144,7 @@ def _joined(plain: Sequence[Plain]) -> tuple[list[_Queue], memoryview]:
 
 
 def _columns(queues: Sequence[_Queue], stored: memoryview) -> UnitBatch:
-    """Units of queues, one after the other, as columns."""
+    """Stored units of runs as columns."""
     units = np.frombuffer(stored, dtype_of(layouts.QUEUE_UNIT))
     numbers = np.array(queues, np.int64).reshape(-1, 4)
     start = numbers[:, 3]
@@ -166,7 +168,7 @@ def _sorted_by_kernel(batches: Sequence[UnitBatch]) -> _Sorted:
 
 
 def _sorted(units: UnitBatch) -> _Sorted:
-    """The same in numpy."""
+    """:func:`_sorted_by_kernel` in numpy."""
     code = units.topic_id * (int(units.queue_id.max()) + 1) + units.queue_id
     order = stable_order(code)
     is_first = np.diff(code[order], prepend=-1) != 0

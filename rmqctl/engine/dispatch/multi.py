@@ -1,4 +1,4 @@
-"""``MultiDispatch``: what an append adds to a message that names extra queues."""
+"""``MultiDispatch``: the extra queues that a message names, and what an append adds for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqctl.engine.record.message import MessageExtBrokerInner
 
 
 def multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
-    """The extra queues that a message names, in order."""
+    """The names of the extra queues of a message, in its order (INNER_MULTI_DISPATCH)."""
     names = message.properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
     return [] if is_blank(names) else multi_split(names)
 
@@ -20,8 +20,9 @@ def multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
 def multi_queues(
     message: MessageExtBrokerInner, form: RecordForm, dispatcher: Dispatcher
 ) -> list[tuple[str, int]]:
-    """The extra queues that a message names, with their queue ids; in a store of 5.x only one of a
-    topic that may have them, as it is stored."""
+    """The extra queues that a message goes to: names and queue ids. In a store of 5.x, only
+    messages of some topics do (:func:`topic_allows_lmq`); the topic is that under which it is
+    stored."""
     if form != FORM_OF_4_9_3 and not topic_allows_lmq(message.topic):
         return []
     return [
@@ -33,9 +34,12 @@ def multi_queues(
 def add_queue_offsets(
     message: MessageExtBrokerInner, queue_offsets: list[int]
 ) -> MessageExtBrokerInner:
-    """The message with INNER_MULTI_QUEUE_OFFSET, and without WAIT, which is not worth storing
-    (``MultiDispatch#wrapMultiDispatch``). A map keeps the room that it had for what was taken out
-    of it, and so the order in which it has the others."""
+    """The message with the property INNER_MULTI_QUEUE_OFFSET and without WAIT, which a broker does
+    not store here (``MultiDispatch#wrapMultiDispatch``).
+
+    Properties that were removed still count for the order of the others: Java's hash map keeps the
+    table size that it had with them.
+    """
     properties = dict(message.properties)
     properties[constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET] = (
         constants.MULTI_DISPATCH_QUEUE_SPLITTER.join(map(str, queue_offsets))
@@ -48,8 +52,8 @@ def add_queue_offsets(
 
 
 def offsets_are_numbers(properties: dict[str, str]) -> bool:
-    """Whether a broker can read the offsets of a stored message's extra queues: it looks at them
-    when there are as many as queues, and fails on one that is no Java long."""
+    """Whether a broker can read the queue offsets of a stored message's extra queues. It parses
+    them when there are as many as names, and fails on one that is no Java long."""
     names = properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
     offsets = properties.get(constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")
     if is_blank(names) or is_blank(offsets):

@@ -1,7 +1,7 @@
 """Dispatch: the only place that turns a record into queue units and index keys.
 
-put, rebuild, verify and Spark all come here: :meth:`Dispatcher.units` and :meth:`Dispatcher.keys`
-for one record, :func:`unit_batch` and :func:`key_batch` for a scanner's batch. Both say the same
+put, rebuild, verify and Spark use it: :meth:`Dispatcher.units` and :meth:`Dispatcher.keys` for one
+record, :func:`unit_batch` and :func:`key_batch` for a scanner's batch. Both give the same
 (``CommitLogDispatcherBuildConsumeQueue``, ``ConsumeQueue#multiDispatchLmqQueue``,
 ``IndexService#buildIndex``).
 """
@@ -19,7 +19,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 if TYPE_CHECKING:
     from rmqctl.engine.queue.batchqueue import BatchUnit
 
-#: Beyond it a unit's byte offset is no Java long.
+#: The byte offset of a unit with a larger queue offset is no Java long.
 MAX_QUEUE_OFFSET = constants.LONG_MAX // constants.CQ_STORE_UNIT_SIZE - 1
 _LONG_RANGE = 1 << 64
 _SHORT_MAX = (1 << 15) - 1
@@ -30,7 +30,7 @@ _SEPARATOR = constants.PROPERTY_SEPARATOR.encode()
 
 
 class QueueUnit(NamedTuple):
-    """A unit and the place where it belongs."""
+    """A unit with its queue and queue offset."""
 
     topic: str
     queue_id: int
@@ -41,18 +41,20 @@ class QueueUnit(NamedTuple):
 
 
 def is_without_place(record: Record) -> bool:
-    """Whether a record goes to a queue, and says a queue, or a queue offset, that no queue has."""
+    """Whether a record belongs to a queue, but with a queue id or queue offset that none can
+    have."""
     has_place = record.queue_id >= 0 and 0 <= record.queue_offset <= MAX_QUEUE_OFFSET
     return record.transaction_type not in NO_UNIT and not has_place
 
 
 class Dispatcher:
-    """Dispatch under one configuration: delay levels, light queues.
+    """Dispatch under one configuration: delay levels and light queues.
 
-    ``batch_topics`` are those whose queues are batch queues (5.x): what is put there has no unit of
-    a consume queue, and a broker does not start where it has one
-    (``ConsumeQueueStore#queueTypeShouldBe``). Of ``compacted_topics`` (5.x) a broker makes copies
-    while it dispatches, which nothing else makes.
+    :param batch_topics: topics with batch queues (5.x). Their records get no consume queue unit; a
+        broker does not start on a store where they have one
+        (``ConsumeQueueStore#queueTypeShouldBe``).
+    :param compacted_topics: topics (5.x) of which a broker copies the messages while it dispatches;
+        rmqctl does not make these copies.
     """
 
     def __init__(
@@ -64,13 +66,14 @@ class Dispatcher:
         self.batch_topics = batch_topics
         self.compacted_topics = compacted_topics
         self.delay_levels = config.delay_levels()
-        # Only an append with enableMultiDispatch adds INNER_MULTI_QUEUE_OFFSET, so without a
-        # broker.conf the record itself tells.
+        # Only an append with enableMultiDispatch adds INNER_MULTI_QUEUE_OFFSET. So without a
+        # broker.conf it counts as on, and the record itself decides.
         self.is_multi = _is_on(config, "enable_multi_dispatch")
         self.has_light_queues = _is_on(config, "enable_lmq")
 
     def why_not(self, topic: str) -> str:
-        """Why a message of a topic cannot be dispatched as its broker does; empty: it can."""
+        """Why messages of a topic cannot be dispatched here as a broker would; empty if they
+        can."""
         if topic in self.batch_topics:
             return "its topic has batch queues (5.x), which only its broker writes"
         if topic in self.compacted_topics:
@@ -78,10 +81,11 @@ class Dispatcher:
         return ""
 
     def units(self, record: Record, properties: dict[str, str] | None = None) -> list[QueueUnit]:
-        """The units of a record: none, one, or one more for each light queue.
+        """The units of a record: none, or that of its queue and one for each light queue.
 
-        A topic that cannot be a directory gets none: ``verify`` names it. ``properties`` are the
-        record's, from one who has decoded them.
+        A topic that cannot be a directory gets none; ``verify`` names it.
+
+        :param properties: the record's properties, if the caller has decoded them already.
         """
         if record.transaction_type in NO_UNIT:
             return []
@@ -101,7 +105,7 @@ class Dispatcher:
         ]
 
     def batch_unit(self, record: Record) -> BatchUnit | None:
-        """The unit of a record of one of the ``batch_topics``; None: it has none
+        """The unit of a record of one of the ``batch_topics``; None when it gets none
         (``CommitLog#setBatchSizeIfNeeded``)."""
         from rmqctl.engine.queue.batchqueue import BatchUnit
 
@@ -123,7 +127,7 @@ class Dispatcher:
         return BatchUnit(at, size, code, record.store_timestamp, base, count)
 
     def tags_code(self, topic: str, properties: dict[str, str], store_timestamp: int) -> int:
-        """Hash of the tags; for a delayed message the time of its delivery."""
+        """The hash of the tags; for a delayed message the time of its delivery (ms)."""
         tags = properties.get(constants.PROPERTY_TAGS)
         code = tags_code(tags) if tags else 0
         if topic == constants.RMQ_SYS_SCHEDULE_TOPIC:
@@ -132,7 +136,8 @@ class Dispatcher:
         return code
 
     def delivery_time(self, level_text: str, store_timestamp: int, otherwise: int) -> int:
-        """Store time plus the level's delay (``computeDeliverTimestamp``); a Java long wraps."""
+        """Store time plus the level's delay in ms, as a Java long (``computeDeliverTimestamp``);
+        ``otherwise`` when ``level_text`` is no level."""
         level = min(java_int(level_text) or 0, len(self.delay_levels))
         if level <= 0:
             return otherwise
@@ -142,12 +147,13 @@ class Dispatcher:
     def multi_dispatch(
         self, record: Record, properties: dict[str, str] | None = None
     ) -> list[tuple[str, int, int]]:
-        """``(queue name, queue id, queue offset)`` of the extra queues that a record goes to.
+        """``(queue name, queue id, queue offset)`` of each extra queue of a record.
         ``properties`` as of :meth:`units`.
 
-        What 5.x has put into one of the topics without (:func:`topic_allows_lmq`) has no offsets of
-        its own: those that it may have are of the message that it is a copy of (a retry's). What
-        4.9.3 has put there has its places, also when a broker of 5.x has run since.
+        5.x gives messages of some topics no extra queues (:func:`topic_allows_lmq`). The offsets
+        that such a message has nevertheless are those of the message that it is a copy of (a
+        retry's). A message that 4.9.3 has stored in such a topic keeps its extra queues, also when
+        a broker of 5.x has run since.
         """
         if is_of_later_form(record) and not topic_allows_lmq(record.topic):
             return []
@@ -171,7 +177,8 @@ class Dispatcher:
         ]
 
     def multi_queue_id(self, name: str, queue_id: int) -> int:
-        """Light queues have number 0, others the message's own (``MultiDispatch#queueKey``)."""
+        """The queue id of an extra queue: 0 for a light queue, else the message's own
+        (``MultiDispatch#queueKey``)."""
         return 0 if self.has_light_queues and name.startswith(constants.LMQ_PREFIX) else queue_id
 
     def keys(self, record: Record, properties: dict[str, str] | None = None) -> list[int]:
@@ -185,25 +192,26 @@ class Dispatcher:
 
 
 def multi_split(text: str) -> list[str]:
-    """Names, or offsets, of the extra queues of a message."""
+    """Splits the names, or the queue offsets, of a message's extra queues."""
     return java_split(text, constants.MULTI_DISPATCH_QUEUE_SPLITTER)
 
 
 def topic_allows_lmq(topic: str) -> bool:
-    """Whether 5.x puts messages of a topic into extra queues as well (``MixAll#topicAllowsLMQ``);
-    4.9.3 asks for no topic."""
+    """Whether 5.x gives messages of a topic extra queues (``MixAll#topicAllowsLMQ``). 4.9.3 does so
+    for every topic."""
     is_delayed = topic == constants.RMQ_SYS_SCHEDULE_TOPIC
     return not is_delayed and not topic.startswith(_NOT_IN_LIGHT_QUEUES)
 
 
 def is_of_later_form(record: Record) -> bool:
-    """Whether 5.2.0 or later has stored a record with extra queues: its properties then end with a
-    separator, those that 4.9.3 writes never do (``MessageDecoder#messageProperties2String``)."""
+    """Whether 5.2.0 or later has stored a record: its properties end with a separator, which those
+    of 4.9.3 never do (``MessageDecoder#messageProperties2String``)."""
     return record.properties_bytes.endswith(_SEPARATOR)
 
 
 def _is_on(config: MessageStoreConfig, name: str) -> bool:
-    """A switch as the store's messages were stored: on, unless a ``broker.conf`` says no."""
+    """The state of a switch when the store's messages were stored: on, unless a ``broker.conf``
+    says off; the opposite when the queues have overruled that."""
     is_on = not config.is_explicit(name) or bool(getattr(config, name))
     return is_on != (name in config.overruled)
 
@@ -216,7 +224,7 @@ def message_keys(properties: dict[str, str]) -> list[str]:
 
 
 def has_bad_delay(topic: str, properties: dict[str, str]) -> bool:
-    """Whether a delayed message's level is none: no engine reads such a record
+    """Whether a message is a delayed one whose level is no number: no broker reads such a record
     (``CommitLog#checkMessageAndReturnSize``)."""
     level = properties.get(constants.PROPERTY_DELAY_TIME_LEVEL)
     is_delayed = topic == constants.RMQ_SYS_SCHEDULE_TOPIC and level is not None
