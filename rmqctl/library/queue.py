@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from operator import index
 from typing import TYPE_CHECKING, overload
 
+from rmqctl.engine.read.batchunits import BatchUnits
 from rmqctl.engine.read.bytime import Boundary, Times, bisect, store_times
 from rmqctl.engine.record.record import Record
 from rmqctl.errors import MessageUnreadable
-from rmqctl.library.batchunits import BatchUnits
 from rmqctl.library.damage import DamageTeller
 from rmqctl.library.message import Message
 from rmqctl.library.messages import Messages

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from formats.text import encode_properties
+from rmqctl.cli.browse.model.messages import QueueMessages
+from rmqctl.cli.browse.model.opened import Opened
+from rmqctl.cli.browse.model.queues import Queues
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
 from rmqctl.engine.read.getbatch import INNER_BATCH, NEED_UNWRAP, inner_messages
@@ -88,6 +91,55 @@ def test_queues(cli: Cli, root: Path) -> None:
     assert rows[0]["max_physical_offset"] == last.physical_offset + last.total_size
     *rows, summary = call(cli, root, "queues", "--topic", TOPIC, "--queue-id", "1").rows
     assert len(rows) == 1 and summary["messages"] == 20
+
+
+def lines_of(source: Queues | QueueMessages) -> list[tuple[str, ...]]:
+    source.prepare(lambda: False)
+    return [line.cells for line in source.load(*source.bounds(), lambda: False).values()]
+
+
+def test_browse(cli: Cli, root: Path) -> None:
+    """Queues as `queues` has them, and their messages as `pull` has them, with those in a record of
+    several one by one."""
+    bodies = unwrap(root)
+    opened = Opened(root, CONFIG)
+    rows = call(cli, root, "queues", "--topic", TOPIC).rows[:-1]
+    assert [line[:4] for line in lines_of(Queues(opened, TOPIC))] == [
+        tuple(str(row[name]) for name in ("queue_id", "messages", "min_offset", "max_offset"))
+        for row in rows
+    ]
+    pulled = call(cli, root, "pull", "--topic", TOPIC, "--queue-id", "0", "--limit", "99").rows[:-1]
+    lines = lines_of(QueueMessages(opened, TOPIC, 0))
+    assert [line[0] for line in lines] == [str(n) for n in range(60)]
+    named = {int(line[0]): line for line in lines}
+    for row in pulled:
+        properties = row["properties"]
+        told = (properties.get("TAGS", ""), properties.get("KEYS", ""))
+        assert named[row["queue_offset"]][3:5] == told
+    texts = [body.decode("utf-8", "replace")[:200] for body in bodies]
+    assert [named[BASE + n][5] for n in range(COUNT)] == texts
+    source = QueueMessages(opened, TOPIC, 0)
+    source.prepare(lambda: False)
+    line = source.line(BASE + 1, lambda: False)
+    assert (line.place.physical_offset, line.place.queue_offset) == (RECORD, BASE + 1)
+    assert source.at_time(0) == 0
+
+
+def test_browse_names_offsets_that_no_unit_has(root: Path) -> None:
+    """A unit that stands for fewer messages than the next one says."""
+    with MessageStore(root, CONFIG) as store:
+        queue = store.batch_queue(TOPIC, 0)
+        assert queue is not None
+        place = queue.place(queue.find(BASE))
+        queue.close()
+    assert place is not None
+    path, position = place
+    content = bytearray(path.read_bytes())
+    struct.pack_into(">h", content, position + 36, COUNT - 1)
+    path.write_bytes(content)
+    lines = lines_of(QueueMessages(Opened(root, CONFIG), TOPIC, 0))
+    assert lines[BASE + COUNT - 1][1] == "queue-offsets-skipped"
+    assert sum("skipped" in line[1] for line in lines) == 1
 
 
 def test_topics(cli: Cli, root: Path) -> None:

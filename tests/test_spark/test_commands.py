@@ -20,6 +20,7 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.scan.ranges import LogPart, PartBounds, numbered, unmet
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import FileLengthContradiction, NeedsConsent, OutputExists, UsageError
+from rmqctl.operations.look.queues import queues
 from rmqctl.operations.mend import rebuild as in_process
 from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
 from rmqctl.operations.verify import inparts, verify
@@ -400,6 +401,22 @@ def test_sql_opens_queues_in_tasks(
     text = "SELECT topic, queue_id, min_offset, max_offset FROM queues ORDER BY topic, queue_id"
     found = sql.query(spark, text, [str(root)], {}).collect()
     assert sorted(map(tuple, found)) == sorted([*wanted, ("a\ufffd", 7, 0, 0)])
+
+
+def test_sql_has_batch_queues(golden_directory: Path) -> None:
+    from rmqctl.spark.report import sql
+    from rmqctl.spark.source.split import ReadSettings
+
+    root = golden_data.unpacked("batch-queues", golden_directory, golden_data.LATER)
+    said = json.loads((golden_data.LATER / "batch-queues.json").read_text("utf-8"))["config"]
+    config = parse_broker_conf("".join(f"{name}={value}\n" for name, value in said.items()))
+    settings = ReadSettings("queue", [str(root)], config)
+    found = sorted(sql._queue_rows(str(root), 0, 1, settings))
+    with MessageStore(root, config) as opened:
+        rows = [row for row in queues(opened) if row["type"] == "queue"]
+    assert [row["topic"] for row in rows].count("BatchTopic") == 2
+    names = sql._Queue._fields[:6]
+    assert [row[:6] for row in found] == [tuple(map(dict(row).get, names)) for row in rows]
 
 
 def test_tasks_share_queues_whatever_comes_meanwhile(golden: Golden, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 Other rooms use:
 
+- :mod:`~rmqctl.engine.read.batchunits`
 - :mod:`~rmqctl.engine.read.bytime`
 - :mod:`~rmqctl.engine.read.follow`
 - :mod:`~rmqctl.engine.read.getbatch`

@@ -5,6 +5,7 @@ Who asks where a group has read to, or which topics there are, means both.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,16 +17,39 @@ if TYPE_CHECKING:
     from rmqctl.engine.store import Store
 
 
-class AnyQueue:
-    """A queue that is open. Offsets are queue offsets, ``max_offset`` the next one to be given."""
+class AnyQueue(ABC):
+    """A queue that is open. Offsets are queue offsets, ``max_offset`` the next one to be given;
+    ``max_physical_offset`` is where its last record ends, ``irregular_files`` how many of its files
+    have a wrong length."""
 
-    def __init__(self, store: Store, queue: ConsumeQueue) -> None:
+    def __init__(self, queue: ConsumeQueue | BatchConsumeQueue) -> None:
         self.topic, self.queue_id = queue.topic, queue.queue_id
         self.min_offset, self.max_offset = queue.min_offset, queue.max_offset
+        self.max_physical_offset = queue.max_physical_offset
+        self.irregular_files = len(queue.files.irregular)
+
+    @property
+    def messages(self) -> int:
+        """How many are within reach."""
+        return max(self.max_offset - self.min_offset, 0)
+
+    @abstractmethod
+    def stored_at(self, queue_offset: int) -> int | None:
+        """When a message was stored; None where no record can be read, or outside the queue."""
+
+    @abstractmethod
+    def first_stored_from(self, time: int) -> int | None:
+        """The first message that was stored at a time (ms) or after it; None: there is none."""
+
+
+class _OfUnits(AnyQueue):
+    """A consume queue: the times are those of the records."""
+
+    def __init__(self, store: Store, queue: ConsumeQueue) -> None:
+        super().__init__(queue)
         self._log, self._queue = store.commit_log, queue
 
     def stored_at(self, queue_offset: int) -> int | None:
-        """When a message was stored; None where no record can be read, or outside the queue."""
         if not self.min_offset <= queue_offset < self.max_offset:
             return None
         unit = self._queue.unit(queue_offset)
@@ -33,7 +57,6 @@ class AnyQueue:
         return None if record is None else record.store_timestamp
 
     def first_stored_from(self, time: int) -> int | None:
-        """The first message that was stored at a time (ms) or after it; None: there is none."""
         from rmqctl.engine.read.bytime import Boundary, bisect, store_times
 
         times = store_times(self._log, self._queue)
@@ -44,8 +67,7 @@ class _OfBatches(AnyQueue):
     """A batch queue, whose units have the times: messages of one record have the same."""
 
     def __init__(self, queue: BatchConsumeQueue) -> None:
-        self.topic, self.queue_id = queue.topic, queue.queue_id
-        self.min_offset, self.max_offset = queue.min_offset, queue.max_offset
+        super().__init__(queue)
         self._batches = queue
 
     def stored_at(self, queue_offset: int) -> int | None:
@@ -84,4 +106,4 @@ def opened_queue(store: Store, topic: str, queue_id: int) -> Iterator[AnyQueue |
             batches.close()
         return
     queue = store.consume_queue(topic, queue_id)
-    yield None if queue is None else AnyQueue(store, queue)
+    yield None if queue is None else _OfUnits(store, queue)

@@ -6,6 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.log.commitlog import without_file
+from rmqctl.engine.queue.consumequeue import Unit
+from rmqctl.engine.read.batchunits import BatchUnits
 from rmqctl.engine.record.record import Damage, End, Record, find_next, read_entry_of
 from rmqctl.errors import NoRecordAt
 from rmqctl.operations.look.recordstarts import next_entry_offset, no_record, require_place
@@ -20,13 +22,17 @@ if TYPE_CHECKING:
 _WINDOW = 1 << 16
 
 
-def message_of_unit(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> Record | Damage:
-    """The message at a queue offset; where there is none, why: the ``reason`` is a finding's code,
-    the place that of the unit, or -1."""
+def message_of_unit(
+    store: MessageStore, queue: ConsumeQueue | BatchUnits, queue_offset: int
+) -> Record | Damage:
+    """The record at a queue offset, of a batch queue (5.x) the one that holds its message; where
+    there is none, why: the ``reason`` is a finding's code, the place that of the unit, or -1."""
     unit = queue.unit(queue_offset)
+    if unit is None and isinstance(queue, BatchUnits):
+        return Damage(-1, 0, "queue-offsets-skipped", "a unit", "none that holds this message")
     if unit is None:
         return Damage(-1, 0, "consumequeue-file-missing", "a unit", "no file that holds it")
-    if unit.is_pre_blank or not unit.is_written:
+    if not unit.is_written or (isinstance(unit, Unit) and unit.is_pre_blank):
         return Damage(-1, 0, "unit-hole", "a unit", _unit_text(*unit[:2]))
     at = unit.physical_offset
     try:

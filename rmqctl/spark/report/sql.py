@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.services.anyqueue import opened_queue, queue_directories
 from rmqctl.errors import UsageError
 from rmqctl.spark.remote.remote import RemoteStore
 from rmqctl.spark.session.jobs import is_connect, parallelism
@@ -153,21 +154,22 @@ def _queue_rows(root: str, first: int, step: int, settings: ReadSettings) -> Ite
     from rmqctl.spark.mend.facts import text_of
 
     with MessageStore(Path(root), settings.config) as store:
-        for where in store.queues.directories():
+        for where in queue_directories(store):
             if crc32(os.fsencode(f"{where.topic}/{where.queue_id}")) % step != first:
                 continue
-            queue = store.consume_queue(where.topic, where.queue_id)
-            if queue is None:
-                continue
-            yield _Queue(
-                text_of(where.topic),
-                where.queue_id,
-                queue.min_offset,
-                queue.max_offset,
-                queue.max_physical_offset,
-                max(queue.max_offset - queue.min_offset, 0),
-                *settings.source(root),
-            )
+            with opened_queue(store, where.topic, where.queue_id) as queue:
+                if queue is None:
+                    continue
+                row = _Queue(
+                    text_of(where.topic),
+                    where.queue_id,
+                    queue.min_offset,
+                    queue.max_offset,
+                    queue.max_physical_offset,
+                    queue.messages,
+                    *settings.source(root),
+                )
+            yield row
 
 
 def plain(result: DataFrame) -> Iterator[dict[str, Any]]:

@@ -8,8 +8,10 @@ from formats.constants import COMPRESSED_FLAG, PROPERTY_KEYS, PROPERTY_TAGS
 from rmqctl.cli.browse.model.job import Job
 from rmqctl.cli.browse.model.lines import DIM, ERROR, Column, Counted, Line, Place, Stop
 from rmqctl.cli.browse.model.shown import short_time, size
+from rmqctl.engine.read.batchunits import BatchUnits
 from rmqctl.engine.read.bytime import Boundary
-from rmqctl.engine.record.bodies import is_as_stored
+from rmqctl.engine.read.getbatch import INNER_BATCH, InnerMessage, inner_messages
+from rmqctl.engine.record.bodies import DEFAULT_LIMIT, is_as_stored
 from rmqctl.engine.record.record import Damage, Record
 from rmqctl.engine.record.status import BODY_CRC_MISMATCH
 from rmqctl.operations.look.find import Wanted, find
@@ -52,12 +54,22 @@ def preview(store: MessageStore, record: Record) -> Preview:
     return Preview(text, _DAMAGED, f"{BODY_CRC_MISMATCH}: the body is not what was stored")
 
 
+def _inner(store: MessageStore, record: Record, queue_offset: int) -> InnerMessage | None:
+    """The message with a queue offset, of those in a record's body; None where it is the record."""
+    if not record.sys_flag & INNER_BATCH:
+        return None
+    inner = inner_messages(record, store.body(record), DEFAULT_LIMIT) or ()
+    number = queue_offset - record.queue_offset
+    return inner[number] if 0 <= number < len(inner) else None
+
+
 def place_of(record: Record) -> Place:
     return Place(record.physical_offset, record.topic, record.queue_id, record.queue_offset)
 
 
 class QueueMessages(Counted):
-    """The messages of one queue. A line's number is its queue offset.
+    """The messages of one queue. A line's number is its queue offset. In a batch queue (5.x) those
+    in one record have a line each, and lead to that record.
 
     A unit that leads to no message is a line that says why.
     """
@@ -68,11 +80,15 @@ class QueueMessages(Counted):
         self._store = opened.store
         self.topic = topic
         self.queue_id = queue_id
-        self._queue: ConsumeQueue | None = None
+        self._queue: ConsumeQueue | BatchUnits | None = None
         self._low = self._high = 0
 
     def prepare(self, stop: Stop) -> None:
-        self._queue = self._store.consume_queue(self.topic, self.queue_id)
+        batches = self._store.batch_queue(self.topic, self.queue_id)
+        if batches is not None:
+            self._queue = BatchUnits(batches)
+        else:
+            self._queue = self._store.consume_queue(self.topic, self.queue_id)
         if self._queue is not None:
             self._low, self._high = self._queue.min_offset, self._queue.max_offset
         self.columns = (
@@ -113,11 +129,14 @@ class QueueMessages(Counted):
             )
             why = f"{found.reason}: expected {found.expected}, found {found.found}"
             return Line((str(number), found.reason), ERROR, place, why)
-        properties = found.properties
+        inner = _inner(self._store, found, number)
+        properties = found.properties if inner is None else inner.properties
         # A unit may lead to a message of another queue, which verify names.
         strays = (found.topic, found.queue_id) != (self.topic, self.queue_id)
         note = f"a message of {found.topic!r}, queue {found.queue_id}" if strays else ""
         body = preview(self._store, found)
+        if inner is not None:
+            body = body._replace(text=inner.body[:_PREVIEW].decode("utf-8", "replace"))
         return Line(
             (
                 str(number),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from rmqctl.cli.browse.model.lines import DIM, WARNING, Column, Counted, Line, Place, Stop, go_on
 from rmqctl.cli.browse.model.shown import to_the_second
-from rmqctl.operations.look.queues import queue_row
-from rmqctl.operations.look.topics import TopicList, list_topics, look_at_topic, store_timestamp
+from rmqctl.engine.services.anyqueue import opened_queue
+from rmqctl.operations.look.topics import TopicList, list_topics, look_at_topic
 
 if TYPE_CHECKING:
     from rmqctl.cli.browse.model.opened import Opened
@@ -98,26 +98,30 @@ class Queues(Counted):
         self.queue_ids: list[int] = []
 
     def prepare(self, stop: Stop) -> None:
-        directories = self._store.queues.directories_of(self.topic)
-        self.queue_ids = [where.queue_id for where in directories]
+        of_batches = (
+            where.queue_id for where in self._store.batch_queues() if where.topic == self.topic
+        )
+        of_units = (where.queue_id for where in self._store.queues.directories_of(self.topic))
+        known = self.topic in self._store.dispatcher.batch_topics
+        self.queue_ids = sorted({*of_units, *(of_batches if known else ())})
 
     def count(self) -> int:
         return len(self.queue_ids)
 
     def line(self, number: int, stop: Stop) -> Line:
         queue_id = self.queue_ids[number]
-        queue = self._store.consume_queue(self.topic, queue_id)
         place = Place(topic=self.topic, queue_id=queue_id)
-        if queue is None:
-            return Line((str(queue_id), "gone"), WARNING, place, "its directory is gone: press r")
-        row = queue_row(queue)
-        wrong = len(queue.files.irregular)
-        cells = (
-            str(queue_id),
-            f"{row['messages']:,}",
-            f"{row['min_offset']:,}",
-            f"{row['max_offset']:,}",
-            to_the_second(store_timestamp(self._store, queue, queue.max_offset - 1)),
-        )
+        with opened_queue(self._store, self.topic, queue_id) as queue:
+            if queue is None:
+                gone = (str(queue_id), "gone")
+                return Line(gone, WARNING, place, "its directory is gone: press r")
+            cells = (
+                str(queue_id),
+                f"{queue.messages:,}",
+                f"{queue.min_offset:,}",
+                f"{queue.max_offset:,}",
+                to_the_second(queue.stored_at(queue.max_offset - 1)),
+            )
+            wrong = queue.irregular_files
         note = f"{wrong} files of a wrong length: v verifies" if wrong else ""
         return Line(cells, WARNING if wrong else "", place, note)
