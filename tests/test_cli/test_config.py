@@ -80,6 +80,7 @@ HARM: dict[str, tuple[Callable[[Path], object], set[str]]] = {
         {"config-absent"},
     ),
     "killed while writing": (write("topics.json.tmp", "{}"), {"config-temporary-left"}),
+    "killed while copying": (write("topics.json.bak.tmp", "{}"), {"config-temporary-left"}),
     "put back": (
         edit("topics.json", '"timestamp":17951647334', '"timestamp":17951647234'),
         {"config-older-than-backup"},

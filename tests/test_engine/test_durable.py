@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from rmqctl.engine.files import durable
 from rmqctl.engine.files.durable import write_whole
 from rmqctl.engine.files.newdirectory import made_anew, new_directory
-from rmqctl.errors import CannotWrite, NoFileToWrite
+from rmqctl.engine.state.persist import persist
+from rmqctl.errors import CannotWrite, NoFileToWrite, ReplacedInDoubt
 from rmqctl.operations.backup.place import created
 
 
@@ -88,3 +90,42 @@ def test_what_is_said_not_to_be_made_is_not_in_the_way_of_the_next_run(
     with make(place):
         pass
     assert list(tmp_path.iterdir()) == [place]
+
+
+@pytest.mark.parametrize("is_config", [False, True])
+def test_what_is_in_place_is_not_said_not_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_config: bool
+) -> None:
+    """The disk fails when a name that stands for something else now is forced to it."""
+    (tmp_path / "config").mkdir()
+    path = tmp_path / "config" / "topics.json"
+    path.write_bytes(b"before")
+    fsync = os.fsync
+
+    def refused(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) and path.read_bytes() == b"after":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refused)
+    with pytest.raises(ReplacedInDoubt, match=r"has its new content, but .*Input/output error"):
+        if is_config:
+            persist(tmp_path, "topics.json", "after")
+        else:
+            write_whole(path, b"after")
+    assert path.read_bytes() == b"after"
+    backup = ["topics.json.bak"] if is_config else []
+    assert sorted(os.listdir(path.parent)) == ["topics.json", *backup]
+
+
+@pytest.mark.parametrize("keep_backup", [False, True])
+def test_what_a_killed_writer_of_config_leaves_goes_with_the_next_write(
+    tmp_path: Path, keep_backup: bool
+) -> None:
+    (tmp_path / "config").mkdir()
+    for name in ("topics.json", "topics.json.bak", "topics.json.tmp", "topics.json.bak.tmp"):
+        (tmp_path / "config" / name).write_text(name)
+    persist(tmp_path, "topics.json", "after", keep_backup=keep_backup)
+    held = {path.name: path.read_text() for path in (tmp_path / "config").iterdir()}
+    backup = "topics.json.bak" if keep_backup else "topics.json"
+    assert held == {"topics.json": "after", "topics.json.bak": backup}

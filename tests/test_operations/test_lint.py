@@ -54,6 +54,13 @@ def test_databases_of_queues_are_no_strangers(golden_directory: Path) -> None:
 
 
 Damage = Callable[[Path], object]
+
+
+def write_config(root: Path, name: str) -> None:
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / name).write_text("{")
+
+
 CASES: dict[str, tuple[Damage, str, str | None]] = {
     "a stranger in the log": (
         lambda root: (root / LOG / "notes.txt").touch(),
@@ -126,6 +133,14 @@ CASES: dict[str, tuple[Damage, str, str | None]] = {
     ),
     "no right to write the store": (lambda root: root.chmod(0o555), "not-writable", "."),
     "an unclean stop": (lambda root: (root / "abort").touch(), "unclean-shutdown", "abort"),
+    "an end while an offset was set": (
+        lambda root: write_config(root, "consumerOffset.json.tmp"),
+        *("config-temporary-left", "config/consumerOffset.json.tmp"),
+    ),
+    "an end while the copy was made": (
+        lambda root: write_config(root, "consumerOffset.json.bak.tmp"),
+        *("config-temporary-left", "config/consumerOffset.json.bak.tmp"),
+    ),
     "a file in place of the index": (
         lambda root: (root / "index").rename(root / "old").with_name("index").touch(),
         *("not-a-directory", "index"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rmqctl.engine.files.paths import writing_error
 from rmqctl.engine.files.unfinished import BESIDE
+from rmqctl.errors import ReplacedInDoubt
 
 
 def sync_directory(directory: Path | str) -> None:
@@ -60,6 +61,7 @@ def write_whole(path: Path, data: bytes) -> None:
     there is replaced at once.
 
     :raises CannotWrite, StoreReadOnly: the system refuses; ``path`` is as it was.
+    :raises ReplacedInDoubt: the new content is there, and a loss of power may undo it.
     """
     beside = path.with_name(path.name + BESIDE)
     try:
@@ -68,13 +70,19 @@ def write_whole(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-        if os.path.lexists(path):
-            os.rename(beside, path)
-            sync_directory(path.parent)
-        else:
+        is_new = not os.path.lexists(path)
+        if is_new:
             put_in_place(beside, path)
+        else:
+            os.rename(beside, path)
     except OSError as error:
         # It may not exist: making it is what failed, perhaps.
         with suppress(OSError):
             beside.unlink()
         raise writing_error(path, error) from error
+    if is_new:
+        return
+    try:
+        sync_directory(path.parent)
+    except OSError as error:
+        raise ReplacedInDoubt(path=str(path), reason=error.strerror) from error

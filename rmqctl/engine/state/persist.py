@@ -16,8 +16,16 @@ from pathlib import Path
 
 from rmqctl.engine.files.paths import NOT_REGULAR, parent_directory
 from rmqctl.engine.state.brokerjson import BACKUP, CONFIG
+from rmqctl.errors import ReplacedInDoubt
 
-_TEMPORARY = ".tmp"
+#: What a file is called on its way, behind its name.
+TEMPORARY = ".tmp"
+
+
+def temporaries(name: str) -> tuple[str, str]:
+    """What a killed writer may leave of ``config/<name>`` and its copy. A broker makes the former
+    alone, for it writes its copy in place."""
+    return name + TEMPORARY, name + BACKUP + TEMPORARY
 
 
 def persist(root: Path, name: str, text: str, *, keep_backup: bool = False) -> None:
@@ -28,6 +36,7 @@ def persist(root: Path, name: str, text: str, *, keep_backup: bool = False) -> N
 
     :raises SymbolicLinkRefused: a part of the path is a link.
     :raises StoreReadOnly, CannotWrite: what the system says; the file is as it was.
+    :raises ReplacedInDoubt: the new content is there, and a loss of power may undo it.
     """
     check_persist(root, name, keep_backup=keep_backup)
     path = root / CONFIG / name
@@ -37,9 +46,17 @@ def persist(root: Path, name: str, text: str, *, keep_backup: bool = False) -> N
             owner = os.stat(root)
             os.fchown(directory, owner.st_uid, owner.st_gid)
         before = _content(directory, name)
+        for temporary in temporaries(name):  # What a killed writer has left.
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=directory)
         if before is not None and not keep_backup:
             _replace(directory, name + BACKUP, before, like=name)
+            os.fsync(directory)
         _replace(directory, name, text.encode(), like=name)
+        try:
+            os.fsync(directory)
+        except OSError as error:
+            raise ReplacedInDoubt(path=str(path), reason=error.strerror) from error
 
 
 def check_persist(root: Path, name: str, *, keep_backup: bool = False) -> None:
@@ -48,7 +65,7 @@ def check_persist(root: Path, name: str, *, keep_backup: bool = False) -> None:
     if not (root / CONFIG).exists():
         return
     for one in (name,) if keep_backup else (name, name + BACKUP):
-        for place, check in ((one, _status), (one + _TEMPORARY, _check_no_directory)):
+        for place, check in ((one, _status), (one + TEMPORARY, _check_no_directory)):
             with parent_directory(root, root / CONFIG / place, False) as directory:
                 check(directory, place)
 
@@ -67,12 +84,10 @@ def _content(directory: int, name: str) -> bytes | None:
 
 def _replace(directory: int, name: str, data: bytes, *, like: str) -> None:
     """Puts ``data`` under ``name``, with the owner and rights of the file before it, else of the
-    file ``like``, else those of the directory's owner."""
+    file ``like``, else those of the directory's owner. The name is not forced to disk."""
     status = _status(directory, name) or _status(directory, like)
     owner = status or os.fstat(directory)
-    temporary = name + _TEMPORARY
-    with suppress(FileNotFoundError):  # What a killed writer has left.
-        os.unlink(temporary, dir_fd=directory)
+    temporary = name + TEMPORARY
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
     try:
@@ -85,7 +100,6 @@ def _replace(directory: int, name: str, data: bytes, *, like: str) -> None:
             file.flush()
             os.fsync(descriptor)
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-        os.fsync(directory)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=directory)

@@ -29,6 +29,7 @@ from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import not_understood, queues_not_understood
+from rmqctl.engine.state.persist import temporaries
 from rmqctl.errors import CannotRead, ConfigurationContradiction
 from rmqctl.operations.verify import Finding
 from rmqctl.operations.verify.directories import (
@@ -283,8 +284,9 @@ class _Lint:
             yield from check_index_files(self.root, directory, size)
 
     def _config(self) -> Iterator[Finding]:
-        """Of the files of config/ owners, and the right to read: a broker that is refused one
-        starts without what it says. What they say is for ``config check``."""
+        """Of the files of config/ owners, the right to read (a broker that is refused one starts
+        without what it says), and what a killed writer has left. What they say is for ``config
+        check``."""
         directory = self.root / brokerjson.CONFIG
         yield from check_is_directory(self.root, brokerjson.CONFIG)
         for name in paths.scan_names(directory):
@@ -293,6 +295,8 @@ class _Lint:
                 self._note_owner(str(path), os.lstat(path))
             if path.is_file() and not os.access(path, os.R_OK):
                 self._refused[str(path)] = "no right to read"
+            if name.endswith(temporaries(".json")):
+                yield finding("config-temporary-left", path=shown(self.root, path))
 
     def _listed(self, directory: str) -> list[_File]:
         """What stands in a directory, by name; notes owners and rights. One that the system refuses

@@ -14,6 +14,7 @@ from rmqctl.engine.services.anyqueue import opened_queue, queue_directories
 from rmqctl.engine.state import brokerjson as files
 from rmqctl.engine.state.laterversions import config_not_in_files
 from rmqctl.engine.state.orderinfo import CONSUMER_ORDER_INFO, is_order_info
+from rmqctl.engine.state.persist import temporaries
 from rmqctl.engine.state.topicconfig import (
     PERM_INHERIT,
     is_system_group,
@@ -28,7 +29,7 @@ from rmqctl.operations.verify.findings import CODES, Finding, Tally, finding
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
 
-_SUFFIX, _TEMPORARY = ".json", ".tmp"
+_SUFFIX = ".json"
 #: What a broker persists there, with the tables that each file must have.
 _TABLES = {
     files.TOPICS: ("topicConfigTable",),
@@ -105,7 +106,7 @@ class _Check:
         for name in sorted(known | {files.TOPICS, files.SUBSCRIPTION_GROUP, files.CONSUMER_OFFSET}):
             yield from self._file(name)
         for name in names:
-            if name.endswith(_SUFFIX + _TEMPORARY):
+            if name.endswith(temporaries(_SUFFIX)):
                 yield finding("config-temporary-left", path=self._path(name))
         yield from self._topics()
         for name, tables in files.OFFSET_TABLES.items():

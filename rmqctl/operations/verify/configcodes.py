@@ -50,8 +50,9 @@ CONFIG_CODES: dict[str, Code] = {
     "config-temporary-left": Code(
         INFO,
         "config",
-        "a .tmp file: the broker was killed while it wrote",
-        "It may hold newer values than the file; a broker never reads it.",
+        "a .tmp file: a broker, or rmqctl, was killed while it wrote",
+        "It may hold newer values than the file, but nobody ever reads it; the next write of the "
+        "file takes it away.",
     ),
     "config-older-than-backup": Code(
         WARNING,
