@@ -203,15 +203,6 @@ class CannotWriteThere(CannotWrite):
     template = "cannot write {path}: {reason}. Name another place."
 
 
-class ReplacedInDoubt(CannotWrite):
-    """A file has its new content, and what says so may not be on disk."""
-
-    template = (
-        "{path} has its new content, but the disk did not take that it stands there: {reason}. A "
-        "loss of power may bring the content before back. Check the disk before you rely on either."
-    )
-
-
 class SymbolicLinkRefused(RmqctlError):
     template = (
         "{path} is a symbolic link, and writers do not follow links inside a store. "

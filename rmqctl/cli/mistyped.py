@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
 
 
-def note_absent_topic(settings: Settings, store: MessageStore, topic: str | None) -> None:
-    """Says when no queue is of ``topic``, and no topic of config/topics.json."""
+def note_absent_topic(settings: Settings, store: MessageStore, topic: str | None) -> bool:
+    """Says when no queue is of ``topic``, and no topic of config/topics.json; whether it did."""
     if topic is None or settings.quiet:
-        return
+        return False
     known = _topics(store)
-    if topic not in known:
-        settings.note(f"note: the store has no queue of topic {topic!r}{meant_topic(topic, known)}")
+    if topic in known:
+        return False
+    settings.note(f"note: the store has no queue of topic {topic!r}{meant_topic(topic, known)}")
+    return True
 
 
 def meant_topic(topic: str, known: set[str]) -> str:

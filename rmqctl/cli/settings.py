@@ -291,11 +291,12 @@ class Settings(NamedTuple):
         if self.verbose and not self.quiet:
             note(text)
 
-    def note_absent_topic(self, store: MessageStore, topic: str | None) -> None:
-        """For who has found nothing: says when the store has no such topic; None is none."""
+    def note_absent_topic(self, store: MessageStore, topic: str | None) -> bool:
+        """For who has found nothing: says when the store has no such topic, and whether it did;
+        None is none."""
         from rmqctl.cli.mistyped import note_absent_topic
 
-        note_absent_topic(self, store, topic)
+        return note_absent_topic(self, store, topic)
 
     def note_absent_queue(self, store: MessageStore, topic: str, queue_id: int) -> None:
         """A note when the store has no such queue, mostly because a name is mistyped, and when its

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.files import durable
-from rmqctl.engine.files.durable import write_whole
+from rmqctl.engine.files.durable import ReplacedInDoubt, write_whole
 from rmqctl.engine.files.newdirectory import made_anew, new_directory
 from rmqctl.engine.state.persist import persist
-from rmqctl.errors import CannotWrite, NoFileToWrite, ReplacedInDoubt
+from rmqctl.errors import CannotWrite, NoFileToWrite
 from rmqctl.operations.backup.place import created
 
 

@@ -106,13 +106,12 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
         _check_understood(plans)
     outputs = _outputs(plans, options["output"])
     _note_overruled(stores[0], plans)
-    if options["topic"] is not None:
-        _note_absent_topic(stores[0], options["topic"])
+    told = options["topic"] is not None and _note_absent_topic(stores[0], options["topic"])
     if options["dry_run"]:
-        return _print_plans(stores[0], plans, outputs, options)
+        return _told_of_queues(stores[0], _print_plans(stores[0], plans, outputs, options), told)
     if not options["yes"]:
         _ask_consent(plans, in_place=options["in_place"], purge=options["purge"])
-    return _rebuild(stores[0], what, plans, outputs, options)
+    return _rebuild(stores[0], what, plans, outputs, options, told)
 
 
 def _note_batch_queues(stores: list[Settings]) -> None:
@@ -180,11 +179,11 @@ def _note_overruled(settings: Settings, plans: list[RebuildPlan]) -> None:
             )
 
 
-def _note_absent_topic(settings: Settings, topic: str) -> None:
-    """Says when no queue is of the topic. It may be lost, and is then made of what the log has;
-    most names are mistyped."""
+def _note_absent_topic(settings: Settings, topic: str) -> bool:
+    """Says when no queue is of the topic, and whether it did. It may be lost, and is then made of
+    what the log has; most names are mistyped."""
     with settings.open(every_queue=False) as store:
-        settings.note_absent_topic(store, topic)
+        return settings.note_absent_topic(store, topic)
 
 
 def _print_plans(
@@ -192,13 +191,14 @@ def _print_plans(
     plans: list[RebuildPlan],
     outputs: list[Path | None],
     options: dict[str, Any],
-) -> int:
+) -> bool:
+    """Prints them; whether one finds a queue of those asked for."""
     from rmqctl.operations.mend.rebuild import finds_queue, plan_row
 
     with settings.writer(vertical=True) as writer:
         for plan, target in zip(plans, outputs, strict=True):
             writer.row(plan_row(plan, target, purge=options["purge"]))
-    return _told_of_queues(settings, found=not _narrows(options) or any(map(finds_queue, plans)))
+    return not _narrows(options) or any(map(finds_queue, plans))
 
 
 def _ask_consent(plans: list[RebuildPlan], *, in_place: bool, purge: bool) -> None:
@@ -215,6 +215,7 @@ def _rebuild(
     plans: list[RebuildPlan],
     outputs: list[Path | None],
     options: dict[str, Any],
+    told: bool,
 ) -> int:
     writes = options["output"] is not None or options["in_place"]
     total = sum(plan.log_bytes for plan in plans)
@@ -231,7 +232,7 @@ def _rebuild(
     if done.failure is not None:
         raise done.failure
     if _narrows(options) and not done.queues:
-        return _told_of_queues(settings, found=False)
+        return _told_of_queues(settings, False, told)
     return int(done.damaged)
 
 
@@ -241,9 +242,10 @@ def _narrows(options: dict[str, Any]) -> bool:
     return writes and (options["topic"] is not None or options["queue_id"] is not None)
 
 
-def _told_of_queues(settings: Settings, *, found: bool) -> int:
-    """The exit code by whether a queue is, or would be, written of those asked for."""
-    if not found:
+def _told_of_queues(settings: Settings, found: bool, told: bool) -> int:
+    """The exit code by whether a queue is, or would be, written of those asked for; where none is,
+    and that the topic is unknown has not been ``told``, a note says so."""
+    if not found and not told:
         settings.note("note: the log has no message of such a queue: `rmqctl queues` lists them.")
     return int(not found)
 

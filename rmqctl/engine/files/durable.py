@@ -8,7 +8,16 @@ from pathlib import Path
 
 from rmqctl.engine.files.paths import writing_error
 from rmqctl.engine.files.unfinished import BESIDE
-from rmqctl.errors import ReplacedInDoubt
+from rmqctl.errors import CannotWrite
+
+
+class ReplacedInDoubt(CannotWrite):
+    """A file has its new content, and what says so may not be on disk."""
+
+    template = (
+        "{path} has its new content, but the disk did not take that it stands there: {reason}. A "
+        "loss of power may bring the content before back. Check the disk before you rely on either."
+    )
 
 
 def sync_directory(directory: Path | str) -> None:

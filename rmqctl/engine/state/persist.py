@@ -14,9 +14,9 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from rmqctl.engine.files.durable import ReplacedInDoubt
 from rmqctl.engine.files.paths import NOT_REGULAR, parent_directory
 from rmqctl.engine.state.brokerjson import BACKUP, CONFIG
-from rmqctl.errors import ReplacedInDoubt
 
 #: What a file is called on its way, behind its name.
 TEMPORARY = ".tmp"
