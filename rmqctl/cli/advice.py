@@ -261,6 +261,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "queue-file-missing": _QUEUE_ANEW,
     "sizes-contradicted": None,
     "not-writable": Command(("chmod", "-R", "u+w", "{store}"), cures=True, is_of_system=True),
+    "read-only-mount": Command(("findmnt", "-T", "{file}"), is_of_system=True),
     "mixed-owners": Command(("chown", "-R", "{owner}", "{store}"), cures=True, is_of_system=True),
     "dledger-log": None,
     "file-limit-too-low": Command(("ulimit", "-Hn", "{number}"), is_of_system=True),

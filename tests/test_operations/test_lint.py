@@ -8,12 +8,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqctl.cli.advice import command_line
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.doctor.lint import Limits, Summary, lint
+from rmqctl.operations.doctor.simulatestart import next_words, simulate_start, verdict
 from rmqctl.operations.verify import Finding
 from tests import golden_data
 from tests.conftest import Golden
@@ -206,6 +208,44 @@ def test_the_owner_is_whoever_has_most(store: Path, monkeypatch: pytest.MonkeyPa
     assert one.found is not None and one.found.startswith("2 of user")
     line = command_line(one, str(store), None)
     assert line == f"chown -R {others} {store}"
+
+
+@pytest.mark.parametrize("named", [["."], ["commitlog", "index"], []], ids=str)
+def test_a_mount_that_nobody_may_write(
+    store: Path, monkeypatch: pytest.MonkeyPatch, named: list[str]
+) -> None:
+    """What is below it counts to it."""
+    statvfs, read_only = os.statvfs, [store / name for name in named]
+
+    def mounted(path: Any) -> os.statvfs_result:
+        told = statvfs(path)
+        is_shut = any(Path(path).is_relative_to(one) for one in read_only)
+        return os.statvfs_result((*told[:8], told.f_flag | is_shut * os.ST_RDONLY, told[9]))
+
+    monkeypatch.setattr(os, "statvfs", mounted)
+    told = [(one.code, one.path) for one in found(store)]
+    assert told == [("read-only-mount", name) for name in named]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a directory over itself")
+def test_a_store_that_is_mounted_read_only(store: Path) -> None:
+    """Only a part of it, here: the verdict of a start is that of what may be written."""
+    part = str(store / "consumequeue")
+    bound = subprocess.run(["mount", "--bind", part, part], capture_output=True)
+    if bound.returncode:
+        pytest.skip("no right to mount here")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", part], check=True)
+        (one,) = found(store)
+        done = simulate_start(store, CONFIG, percent=10, at=0)
+    finally:
+        subprocess.run(["umount", "-l", part], check=True)
+    assert (one.code, one.path) == ("read-only-mount", "consumequeue")
+    assert not done.is_harmless and next_words(done) == ("lint",)
+    assert verdict(done) == (
+        "A broker of 4.9.3 does not start: consumequeue: its file system is mounted read-only. "
+        "Where it may it starts, and loses no message."
+    )
 
 
 def test_a_lock_that_is_held(store: Path) -> None:

@@ -110,6 +110,53 @@ def test_a_broker_that_refuses(golden: Golden, tmp_path: Path) -> None:
     assert next_words(done) == ("repair", "--plan", "{plan}")
 
 
+@pytest.mark.parametrize(
+    ("user", "owner", "mode", "starts"),
+    [
+        (7, 7, 0o644, True),
+        (7, 7, 0o444, False),
+        (7, 0, 0o644, False),
+        (7, 0, 0o664, True),
+        (7, 0, 0o646, True),
+        (0, 0, 0o444, True),
+        (0, 7, 0o444, True),
+    ],
+)
+def test_a_file_that_the_broker_may_not_write(
+    golden: Golden,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    user: int,
+    owner: int,
+    mode: int,
+    starts: bool,
+) -> None:
+    """Its user is who owns most of the files; root may write each. Of another's file nobody knows
+    whose group he is in."""
+    root = copy_tree(golden("basic"), tmp_path / "store")
+    one = root / "consumequeue/TopicA/0" / f"{0:020d}"
+    one.chmod(mode)
+    lstat = os.lstat
+
+    def owned(path: str | Path) -> os.stat_result:
+        status = lstat(path)
+        uid = owner if Path(path) == one else user
+        return os.stat_result((*status[:4], uid, *status[5:10]))
+
+    monkeypatch.setattr(os, "lstat", owned)
+    done = simulated(root)
+    summary = summary_row(done)
+    assert done.is_harmless == summary["starts"] == starts
+    if starts:
+        return
+    where = one.relative_to(root)
+    reason = f"{where}: user 7, who owns most of the store, may not write it"
+    assert summary["reason"] == reason and reason in verdict(done)
+    assert done.steps[-1].why == reason and next_words(done) == ("lint",)
+    # What a start does that may is played as ever.
+    assert summary["messages_lost"] == 0 and summary["max_physical_offset"] is not None
+
+
 def test_a_file_of_the_log_that_is_cut_is_nothing_that_a_repair_mends(
     golden: Golden, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import PREFIXES, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import CannotRead
 from rmqctl.operations.verify import ERROR, INFO, Finding, indexcursor, verify
 from tests.conftest import Golden
 from tests.golden_data import copy_tree
@@ -424,6 +425,33 @@ def test_what_may_not_be_read_is_not_called_missing(
     monkeypatch.setattr(os, "open", opens)
     found = findings_of(store)[0]
     assert {one.code for one in found} == {"unreadable-file"} and len(found) == len(refused)
+
+
+def test_every_directory_that_cannot_be_listed_is_named(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the error that the first of them is; nothing below another one is."""
+    topics = sorted((store / "consumequeue").iterdir())
+    named = {topics[0] / "0", topics[1], store / "index", store / "commitlog"}
+    refused = named | {topics[1] / "0"}
+    access, listed = os.access, os.listdir
+
+    def may(path: Any, mode: int, **more: Any) -> bool:
+        return Path(path) not in refused and access(path, mode, **more)
+
+    def lists(path: Any = ".") -> list[Any]:
+        if isinstance(path, str | os.PathLike) and Path(path) in refused:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "access", may)
+    monkeypatch.setattr(os, "listdir", lists)
+    findings, told = verify(store, MessageStoreConfig()), set()
+    with pytest.raises(CannotRead, match="Permission denied"):
+        for one in findings:
+            assert isinstance(one, Finding) and one.path is not None
+            told.add((one.code, str(store / one.path)))
+    assert told == {("unreadable-file", str(path)) for path in named}
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["cut", "cut-and-lost"])

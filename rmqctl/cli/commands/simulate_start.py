@@ -43,7 +43,9 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
     why, what it cuts and deletes, what is dispatched again, which index files go, and what the
     retention takes at once. Prints rows of type step, deleted, truncated and queue (each queue as
     it is after the start), then a summary. Nothing is changed. An index file that goes is no
-    message lost, and does not count for the exit status; nor does what the retention takes.
+    message lost, and does not count for the exit status; nor does what the retention takes. A
+    store that the broker may not write, by mounts, owners and rights, it does not start on; what
+    it would do where it may is told all the same.
     --report writes a page for a browser that needs no network: the log before and after.
     """
     from rmqctl.cli.advice import filled_line

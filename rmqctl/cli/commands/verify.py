@@ -290,6 +290,10 @@ def _added(total: Summary, one: Summary) -> Summary:
 def _log_bytes(settings: Settings) -> int:
     """What the bar counts to; 0 where the check itself will say what is wrong."""
     from rmqctl.engine.log.spread import open_commit_log
+    from rmqctl.errors import CannotRead
 
-    log = open_commit_log(settings.root, settings.config, 1)
+    try:
+        log = open_commit_log(settings.root, settings.config, 1)
+    except CannotRead:
+        return 0
     return log.files.end_offset - log.min_offset

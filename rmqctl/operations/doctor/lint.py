@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import resource
 import stat
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +30,7 @@ from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import not_understood, queues_not_understood
 from rmqctl.engine.state.persist import temporaries
 from rmqctl.errors import CannotRead, ConfigurationContradiction
+from rmqctl.operations.doctor.rights import Rights
 from rmqctl.operations.verify import Finding
 from rmqctl.operations.verify.directories import (
     check_index_files,
@@ -78,7 +78,6 @@ class Summary(Tally):
     queue_files: int = 0
     index_files: int = 0
     size: int = 0
-    owners: Counter[int] = field(default_factory=Counter)
 
     @property
     def files(self) -> int:
@@ -121,15 +120,25 @@ def lint(
         yield advised(found, root, config)
 
 
+def refusal(root: Path, config: MessageStoreConfig) -> str | None:
+    """Why a broker may not write the store, by what :class:`Rights` can tell; None where it may.
+
+    :raises CannotRead: as of :func:`lint`.
+    """
+    paths.scan_names(root)
+    looking = _Lint(root, config, Summary(), Limits(None, None))
+    for _ in looking.run():
+        pass
+    return looking.rights.refusal()
+
+
 class _Lint:
     def __init__(
         self, root: Path, config: MessageStoreConfig, summary: Summary, limits: Limits
     ) -> None:
         self.root, self.config, self.summary, self.limits = root, config, summary, limits
-        #: The first file of each owner.
-        self._owned: dict[int, str] = {}
-        self._locked: list[str] = []
-        self._note(str(root), root.stat())
+        self.rights = Rights(root)
+        self.rights.note(str(root), root.stat())
         #: Directories and files that the system refuses to read, and what it says.
         self._refused: dict[str, str] = {}
 
@@ -143,13 +152,15 @@ class _Lint:
         # A broker opens the last two for writing as well, before any other.
         for name in (*names, paths.LOCK, paths.CHECKPOINT):
             with suppress(FileNotFoundError):
-                self._note(str(self.root / name), os.lstat(self.root / name))
+                self.rights.note(str(self.root / name), os.lstat(self.root / name))
+        state = (self.root / name for name in (*names, brokerjson.CONFIG))
+        self.rights.note_mounts([self.root, *self._log_directories(), *state])
         later = partial(check_later_start, self.root)
         for part in (self._log, self._queues, self._ext, self._index, self._config, later):
             yield from self._part(part)
         for path, reason in self._refused.items():
             yield finding("unreadable-file", path=shown(self.root, Path(path)), found=reason)
-        yield from self._rights()
+        yield from self.rights.findings()
         yield from self._limits()
 
     def _part(self, part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -163,6 +174,12 @@ class _Lint:
             # Of a file in a directory that nobody may enter.
             path = Path(str(error.filename)).parent if error.filename else self.root
             self._refused.setdefault(str(path), error.strerror or "no right to read")
+
+    def _log_directories(self) -> tuple[Path, ...]:
+        try:
+            return log_directories(self.root, self.config).all
+        except CannotRead:
+            return ()  # That is told of the log.
 
     # --- the store -----------------------------------------------------------------------
 
@@ -292,7 +309,7 @@ class _Lint:
         for name in paths.scan_names(directory):
             path = directory / name
             with suppress(FileNotFoundError):
-                self._note_owner(str(path), os.lstat(path))
+                self.rights.note_owner(str(path), os.lstat(path))
             if path.is_file() and not os.access(path, os.R_OK):
                 self._refused[str(path)] = "no right to read"
             if name.endswith(temporaries(".json")):
@@ -314,34 +331,12 @@ class _Lint:
             except FileNotFoundError:
                 continue  # A broker's retention has removed it meanwhile.
             found.append(_File(name, path, status))
-            self._note(path, status)
+            self.rights.note(path, status)
             if stat.S_ISREG(status.st_mode):
                 self.summary.size += status.st_size
         return found
 
-    def _note(self, path: str, status: os.stat_result) -> None:
-        """Notes owner and rights of what a broker writes."""
-        self._note_owner(path, status)
-        if not status.st_mode & stat.S_IWUSR:
-            self._locked.append(path)
-
-    def _note_owner(self, path: str, status: os.stat_result) -> None:
-        self._owned.setdefault(status.st_uid, path)
-        self.summary.owners[status.st_uid] += 1
-
-    # --- rights and limits ---------------------------------------------------------------
-
-    def _rights(self) -> Iterator[Finding]:
-        # Whoever has made most of them is the broker's user, whatever became of the directory.
-        (owner, _), *others = self.summary.owners.most_common()
-        for uid, count in others:
-            what = f"{count} of user {uid}, this one the first"
-            where = {"path": shown(self.root, Path(self._owned[uid])), "expected": f"user {owner}"}
-            yield finding("mixed-owners", **where, found=what)
-        if self._locked:
-            first = shown(self.root, Path(self._locked[0]))
-            what = f"{len(self._locked)} without the right, this one the first"
-            yield finding("not-writable", path=first, found=what)
+    # --- limits --------------------------------------------------------------------------
 
     def _limits(self) -> Iterator[Finding]:
         for code, limit, others in (

@@ -22,6 +22,7 @@ from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.start.nearend import check_before
 from rmqctl.engine.state.laterversions import check_understood, queues_not_understood
 from rmqctl.errors import BrokerConfError, DamagedStore, FileLengthUnproven, UnsupportedStore
+from rmqctl.operations.doctor.lint import refusal
 from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ class LostOfQueue(NamedTuple):
 class Simulation:
     """What a start does; ``removals`` are what the retention deletes at once after it, and
     ``is_damaged_near_end`` is of a log to which nothing is written: a clean stop's start would
-    delete it. ``is_misplaced``: it would go on at a file that is another one's."""
+    delete it. ``is_misplaced``: it would go on at a file that is another one's. ``refusal``: why it
+    fails at opening what it may not write, whatever else there is; the rest is what a start does
+    that may."""
 
     root: Path
     version: str
@@ -84,15 +87,25 @@ class Simulation:
     bytes_lost: int = 0
     is_damaged_near_end: bool = False
     is_misplaced: bool = False
+    refusal: str | None = None
+
+    @property
+    def starts(self) -> bool:
+        return self.outcome.starts and self.refusal is None
 
     @property
     def queue_messages_lost(self) -> int:
         return sum(one.lost for one in self.queues)
 
     @property
+    def loses_nothing(self) -> bool:
+        """Whether all messages of log and queues are there afterwards."""
+        return not self.messages_lost and not self.queue_messages_lost
+
+    @property
     def is_harmless(self) -> bool:
         """Whether the broker starts, and no message is lost."""
-        return self.outcome.starts and not self.messages_lost and not self.queue_messages_lost
+        return self.starts and self.loses_nothing
 
 
 def simulate_start(
@@ -119,6 +132,9 @@ def simulate_start(
     _check_playable(root, config)
     outcome = rehearse(root, config, as_5=version != "4.9.3", read=read)
     done = Simulation(root, version, outcome, steps=list(outcome.steps))
+    done.refusal = refusal(root, config)
+    if done.refusal is not None:
+        done.steps.append(Step("fail", "", done.refusal))
     if outcome.walked_to is None and not outcome.starts:
         return done  # It comes to nothing that it could cut.
     with MessageStore(root, config) as store:
@@ -294,8 +310,8 @@ def summary_row(done: Simulation, command: str | None = None) -> SimulateStartSu
     return {
         "type": "summary",
         "version": done.version,
-        "starts": outcome.starts,
-        "reason": outcome.reason,
+        "starts": done.starts,
+        "reason": outcome.reason or done.refusal,
         "clean_shutdown": outcome.is_clean,
         "first_scanned_file": None if first is None else shown(done.root, first),
         "min_physical_offset": outcome.min_offset if outcome.starts else None,
@@ -321,6 +337,8 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
         return ("verify",)  # Which says what to look at: no repair moves these away.
     if done.is_misplaced:
         return ("verify",)  # Which says what files are called wrong.
+    if done.outcome.starts and done.refusal is not None:
+        return ("lint",)  # Which names all that may not be written.
     if done.messages_lost or _LENGTH_OF_LOG.match(done.outcome.reason or ""):
         return "salvage", "--output", "{salvaged}", "--dry-run"
     if not done.is_harmless:
@@ -346,6 +364,7 @@ def verdict(done: Simulation) -> str:
         also = f" Before that it would lose {lost}." if outcome.walked_to is not None else ""
         also = also if done.messages_lost or done.queue_messages_lost else ""
         return f"{name} does not start: {outcome.reason}.{also}"
-    if done.is_harmless:
-        return f"{name} starts, and loses no message."
-    return f"{name} starts, and loses {lost}."
+    loses = "no message" if done.loses_nothing else lost
+    if done.refusal is not None:
+        return f"{name} does not start: {done.refusal}. Where it may it starts, and loses {loses}."
+    return f"{name} starts, and loses {loses}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS, FileEntry, is_offset_name, strays
 from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.settings.filesizes import LEAST_QUEUE_FILE_SIZE, is_too_small
+from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import is_of_5
 from rmqctl.operations.verify.findings import ERROR, INFO, WARNING, Finding, finding
 
@@ -49,6 +50,36 @@ def check_directories(
         base = root / paths.BATCH_CONSUME_QUEUE
         yield from check_queue_directories(root, base, batch_queue_size)
     yield from check_index_files(root, root / paths.INDEX, index_size)
+
+
+def check_access(root: Path, log_directories: tuple[Path, ...]) -> Iterator[Finding]:
+    """Every directory that the system refuses to list, or to look into: a check ends at the first
+    one, and who mends their rights wants to know all."""
+    of_queues = (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.BATCH_CONSUME_QUEUE)
+    bases = [root / name for name in of_queues]
+    levels = [root, *log_directories, root / paths.INDEX, root / brokerjson.CONFIG, *bases]
+    refused = yield from _without_access(root, levels)
+    for _ in ("topics", "queues"):
+        bases = [
+            base / name for base in bases if base not in refused for name in paths.scan_names(base)
+        ]
+        refused = yield from _without_access(root, bases)
+
+
+def _without_access(
+    root: Path, directories: list[Path]
+) -> Generator[Finding, None, frozenset[Path]]:
+    """Those of some directories that the system refuses, each a finding."""
+    refused = set()
+    for path in directories:
+        try:
+            is_directory = path.is_dir()
+        except PermissionError:
+            continue  # One above it is refused, and told of.
+        if is_directory and not os.access(path, os.R_OK | os.X_OK):
+            refused.add(path)
+            yield finding("unreadable-file", path=shown(root, path), found="no right to list it")
+    return frozenset(refused)
 
 
 def check_log_files(

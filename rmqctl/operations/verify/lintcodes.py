@@ -25,6 +25,13 @@ LINT_CODES: dict[str, Code] = {
         "files that their own owner may not write",
         "A broker opens each file for writing, and does not start: `chmod u+w` them.",
     ),
+    "read-only-mount": Code(
+        ERROR,
+        "directory",
+        "the store, or a part of it, lies on a file system that is mounted read-only",
+        "A broker opens each file for writing, and does not start. The system mounts so what has "
+        "failed: look at its log (`dmesg`) before you mount it for writing again.",
+    ),
     "mixed-owners": Code(
         WARNING,
         "directory",

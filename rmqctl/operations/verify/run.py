@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from rmqctl.operations.verify.checkpoint import CheckpointChecker
 from rmqctl.operations.verify.compaction import check_compaction
 from rmqctl.operations.verify.controller import copy_checkers
 from rmqctl.operations.verify.damageranges import Ranges
-from rmqctl.operations.verify.directories import check_directories, shown
+from rmqctl.operations.verify.directories import check_access, check_directories, shown
 from rmqctl.operations.verify.findings import Finding, Tally, advised, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.laterstart import check_later_start
@@ -117,14 +117,33 @@ def verify(
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
     :raises GoesOnNowhere: none starts at ``resume_from``.
+    :raises CannotRead, PermissionError: the system refuses what the check needs; of directories
+        there are findings.
     """
     paths.check_store(root)
     summary = Summary()
     plan = VerifyPlan(jobs, frozenset(only) or frozenset(STRUCTURES), resume_from, is_over)
-    for found in _run(root, config, summary, progress or (lambda done: None), plan):
+    for found in _with_refused(
+        root, config, _run(root, config, summary, progress or (lambda done: None), plan)
+    ):
         summary.severities[found.severity] += 1
         yield advised(found, root, config)
     yield summary
+
+
+def _with_refused(
+    root: Path, config: MessageStoreConfig, findings: Iterator[Finding]
+) -> Iterator[Finding]:
+    """Findings; where a directory is refused that the check cannot do without, every such one
+    before the error that ends it."""
+    try:
+        yield from findings
+    except (CannotRead, PermissionError):
+        of_log: tuple[Path, ...] = (root / paths.COMMIT_LOG,)
+        with suppress(CannotRead):
+            of_log = log_directories(root, config).all
+        yield from check_access(root, of_log)
+        raise
 
 
 def check_before(snapshot: Snapshot) -> Iterator[Finding]:
