@@ -101,6 +101,12 @@ class BadInputLine(UsageError):
         return f"{text} --{str(name).replace('_', '-')} is for such lines." if name else text
 
 
+class BadLineChecked(BadInputLine):
+    """One line of a bulk input is not a message; the input was only checked."""
+
+    template = "{source}, line {line}: {reason}. Nothing was stored: mend the line and try again."
+
+
 class BrokerConfError(UsageError):
     """A ``broker.conf`` that cannot be read as one."""
 

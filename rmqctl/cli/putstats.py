@@ -11,7 +11,10 @@ import click
 if TYPE_CHECKING:
     from rmqctl.cli.settings import Settings
     from rmqctl.engine.messagestore import MessageStore, WritableStore
+    from rmqctl.engine.record.message import MessageExtBrokerInner
     from rmqctl.engine.write.stats import StoreStats
+    from rmqctl.operations.change.putstream import BulkPut
+    from rmqctl.rows import Row
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,7 +48,7 @@ def refused(
     """Says on stderr which put was refused, and what to do; the exit code.
 
     :param where: what was to be put, in front of the status; may be empty.
-    :param is_alone: nothing was to be put before it. :param next_line: that of the input behind the
+    :param is_alone: nothing was put before it. :param next_line: that of the input behind the
         last message that the log has.
     """
     from rmqctl.cli.output import note
@@ -68,6 +71,51 @@ def refused(
         step = f"{before and before + '.'} {mended}, then {then}."
     note(f"error: {settings.root}: {where}{status}: {reason.rstrip('.')}.{step}")
     return 5
+
+
+def status(
+    settings: Settings, row: Row | None, line: int | None = None, *, is_dry: bool = False
+) -> int:
+    """The exit code of a put, by its last row. On stderr it says what to do about a refused one.
+
+    :param line: of the input, None where there is a single message. :param is_dry: nothing was put.
+    """
+    if row is None or row["status"] == "PUT_OK":
+        return 0
+    where = "" if line is None else f"line {line}: "
+    reason = row.get("reason", "the message was not stored")
+    next_line = None if line is None else row.get("next_line")
+    # Before the only message nothing is stored, nor is anything by a dry run.
+    alone = line is None or is_dry
+    return refused(settings, where, row["status"], reason, is_alone=alone, next_line=next_line)
+
+
+def timed(
+    store: MessageStore, message: MessageExtBrokerInner, when: dict[str, int]
+) -> MessageExtBrokerInner:
+    """The message as it waits for its time of delivery; without one the message itself.
+
+    :param when: ``deliver_at`` or ``delay``, in milliseconds.
+    :raises click.UsageError: both are given. :raises UsageError: the store delivers at no time.
+    """
+    if not when:
+        return message
+    if len(when) == 2:
+        raise click.UsageError("--deliver-at and --delay exclude each other.")
+    from rmqctl.engine.messagestore import system_clock
+    from rmqctl.operations.change.timed import timed_message
+
+    return timed_message(store, message, system_clock(), **when)
+
+
+def note_damages(settings: Settings, run: BulkPut) -> None:
+    """Says how many damaged places the input tells of: their messages are not in it."""
+    damages = run.passed_over["damage"]
+    if damages:
+        settings.note(
+            f"note: {damages} rows of type damage were passed over: the store that they are of "
+            "has lost what stood there."
+        )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -69,3 +70,53 @@ def test_what_a_put_refuses(
     assert (dry.code, done.code) == (5, 5)
     assert error in dry.err and error in done.err
     assert not dry.rows
+
+
+def test_a_dry_run_says_of_batches_what_the_put_says(cli: Cli, store: Path, tmp_path: Path) -> None:
+    rows = [
+        *({"topic": "a", "body": "x"} for _ in range(3)),
+        {"topic": "b", "body": "x"},
+        {"topic": "b", "body": "x", "delay_level": 1},
+        {"topic": "a", "body": "x"},
+        {"topic": "a", "body": "x", "properties": {"DELAY": "x"}},
+        {"topic": "c", "body": "x"},
+    ]
+    lines = tmp_path / "in"
+    lines.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    put = ("put", "--from", lines, "--batch", "2", "--format", "ndjson")
+    dry, done = (cli(*put, *more, store=store) for more in (("--dry-run",), ()))
+    told = ("topic", "queue_id", "status", "messages", "reason")
+    assert [[row.get(name) for name in told] for row in dry.rows] == [
+        [row.get(name) for name in told] for row in done.rows
+    ]
+    assert (dry.code, done.code) == (5, 5)
+    assert "line 7: MESSAGE_ILLEGAL" in dry.err and "line 7: MESSAGE_ILLEGAL" in done.err
+    assert "is stored" in done.err and "is stored" not in dry.err
+
+
+@pytest.mark.parametrize("more", [(), ("--batch", "5")])
+def test_a_dry_run_has_nobody_go_on_behind_what_was_not_stored(
+    more: tuple[str, ...], cli: Cli, store: Path, tmp_path: Path
+) -> None:
+    lines = tmp_path / "in"
+    lines.write_text('{"topic": "a", "body": "x"}\nnonsense\n')
+    put = ("put", "--from", lines, *more)
+    done = cli(*put, "--dry-run", store=store)
+    assert done.code == 2 and "line 2: not JSON" in done.err
+    assert "Nothing was stored" in done.err and "tail" not in done.err
+    assert "go on with `tail -n +2`" in cli(*put, store=store).err
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_dry_run_makes_no_store(is_there: bool, cli: Cli, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    if is_there:
+        new.mkdir()
+    put = ("put", "--topic", "a", "--body", "x", "--dry-run")
+    done = cli(*put, "--create", store=new)
+    assert done.code == 2 and "there is no store" in done.err and "--dry-run makes none" in done.err
+    assert cli(*put, store=new).code == 3
+    assert new.exists() == is_there
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").touch()
+    assert cli(*put, "--create", store=tmp_path / "other").code == 3

@@ -12,14 +12,19 @@ from formats.constants import INT_MAX
 from rmqctl.cli.command import WRITING_EXITS
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import Option, common, completed, dry_run_option
-from rmqctl.cli.putstats import closed_at_the_end, print_stats, refused, stats_option
+from rmqctl.cli.putstats import (
+    closed_at_the_end,
+    note_damages,
+    print_stats,
+    stats_option,
+    status,
+    timed,
+)
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import OFFSET, QUEUE_ID, Length, Name, Time, Whole
+from rmqctl.cli.types import OFFSET, QUEUE_ID, InputFile, Length, Name, Time, Whole
 
 if TYPE_CHECKING:
-    from rmqctl.engine.messagestore import MessageStore, WritableStore
-    from rmqctl.engine.record.message import MessageExtBrokerInner
-    from rmqctl.operations.change.putstream import BulkPut
+    from rmqctl.engine.messagestore import WritableStore
     from rmqctl.rows import Row
 
 
@@ -71,7 +76,7 @@ if TYPE_CHECKING:
 @click.option(
     "--body-file",
     metavar="FILE",
-    type=click.File("rb"),
+    type=InputFile(),
     help="Body; - is stdin, as without either when that is no terminal.",
 )
 @click.option(
@@ -168,6 +173,8 @@ def command(
     if transient_store_pool and flush == "sync":
         raise click.UsageError("--transient-store-pool goes with --flush async or none.")
     changes: dict[str, Any] = {"flush_disk_type": f"{'' if flush == 'sync' else 'A'}SYNC_FLUSH"}
+    if sync_flush_timeout is not None and flush != "sync":
+        raise click.UsageError("--sync-flush-timeout goes with --flush sync.")
     if sync_flush_timeout is not None:
         changes["sync_flush_timeout"] = sync_flush_timeout
     if transient_store_pool:
@@ -180,7 +187,10 @@ def command(
     if source is None:
         _check_single(fields, {"--batch": batch} | {_option(name): makes[name] for name in makes})
     if dry_run:
-        return _check(settings, source, fields, makes, when)
+        from rmqctl.cli.putcheck import check, open_to_check
+
+        with open_to_check(settings, create=create) as store:
+            return check(settings, store, source, fields, makes, when, batch)
     opened = functools.partial(settings.open, writable=True, create=create, puts=True, **changes)
     if source is not None:
         return _put_stream(settings, opened, source, fields, makes, flush, batch, stats)
@@ -203,27 +213,13 @@ def _put_single(
         closed_at_the_end(opened, lambda: _is_logged(row)) as store,
         settings.writer(vertical=True) as writer,
     ):
-        row = put_one(store, _timed(store, message, when), flush=flush == "sync")
+        row = put_one(store, timed(store, message, when), flush=flush == "sync")
         writer.row(row)
         # Before the store is closed, which a full disk may refuse, too.
-        code = _status(settings, row)
+        code = status(settings, row)
     if stats:
         print_stats(store)
     return code
-
-
-def _timed(
-    store: MessageStore, message: MessageExtBrokerInner, when: dict[str, int]
-) -> MessageExtBrokerInner:
-    """The message as it waits for its time, when it has one."""
-    if not when:
-        return message
-    if len(when) == 2:
-        raise click.UsageError("--deliver-at and --delay exclude each other.")
-    from rmqctl.engine.messagestore import system_clock
-    from rmqctl.operations.change.timed import timed_message
-
-    return timed_message(store, message, system_clock(), **when)
 
 
 def _option(name: str) -> str:
@@ -250,33 +246,6 @@ def _check_single(fields: dict[str, Any], of_streams: dict[str, Any]) -> None:
                 "an empty one."
             )
         fields["body_base64"] = b64encode(body).decode("ascii")
-
-
-def _check(
-    settings: Settings,
-    source: str | None,
-    fields: dict[str, Any],
-    makes: dict[str, Any],
-    when: dict[str, int],
-) -> int:
-    """put --dry-run."""
-    from rmqctl.cli.lines import LineSource
-    from rmqctl.operations.change import messagefields, messagemaker, put, putstream
-
-    with settings.open() as store, settings.writer("append_result", bulk=True) as writer:
-        dry = put.DryPut(store, settings.planned_recovery(store, writer, strict=True))
-        if source is None:
-            message = messagefields.message_from_fields(fields)
-            row = dry.check(_timed(store, message, when))
-            writer.row(row)
-            return _status(settings, row)
-        with LineSource(source) as lines:
-            run = putstream.BulkPut(lines.name)
-            maker = messagemaker.MessageMaker(messagefields.checked_fields(fields), **makes)
-            for row in putstream.check_lines(dry, lines, run, maker):
-                writer.row(row)
-    _note_damages(settings, run)
-    return _status(settings, run.refused, run.line)
 
 
 def _fields(given: dict[str, Any]) -> dict[str, Any]:
@@ -359,9 +328,9 @@ def _put_stream(
             return 130
         if run.refused is None:
             writer.summary(messages=run.stored)
-        _note_damages(settings, run)
+        note_damages(settings, run)
         # Before the store is closed, which a full disk may refuse, too.
-        code = _status(settings, run.refused, run.line)
+        code = status(settings, run.refused, run.line)
     if stats:
         print_stats(store)
     return code
@@ -374,23 +343,3 @@ def _is_logged(row: Row | None) -> bool:
     if row is None:
         return False
     return row["status"] == "PUT_OK" or str(row.get("reason", "")).endswith(NOT_AGAIN)
-
-
-def _note_damages(settings: Settings, run: BulkPut) -> None:
-    """Says that messages are missing already in what was read."""
-    damages = run.passed_over["damage"]
-    if damages:
-        settings.note(
-            f"note: {damages} rows of type damage were passed over: the store that they are of "
-            "has lost what stood there."
-        )
-
-
-def _status(settings: Settings, row: Row | None, line: int | None = None) -> int:
-    if row is None or row["status"] == "PUT_OK":
-        return 0
-    where = "" if line is None else f"line {line}: "
-    reason = row.get("reason", "the message was not stored")
-    next_line = None if line is None else row.get("next_line")
-    alone = line is None
-    return refused(settings, where, row["status"], reason, is_alone=alone, next_line=next_line)

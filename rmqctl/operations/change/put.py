@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.record.form import room_of
+from rmqctl.engine.record.message import (
+    MessageExtBrokerInner,
+    PutMessageResult,
+    longest_record,
+)
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.start.nearend import check_before
 from rmqctl.errors import CannotWrite
@@ -42,7 +47,12 @@ class DryPut:
         """
         check_before(store.commit_log, store.max_offset)
         self._store = store
-        self._form = store.form
+        self.form = store.form
+        #: Bytes of the longest record, or batch of records, that the store takes.
+        self.longest = min(
+            longest_record(store.config.max_message_size, self.form),
+            room_of(store.commit_log.file_size),
+        )
         #: Where queues end when what goes is gone.
         self._cuts = {(cut.topic, cut.queue_id): cut.end for cut in plan.queue_cuts}
         #: Queues that were looked at, each once, as by who puts.
@@ -70,7 +80,7 @@ class DryPut:
             return []
         from rmqctl.engine.dispatch.multi import multi_queues
 
-        return multi_queues(message, self._form, self._store.dispatcher)
+        return multi_queues(message, self.form, self._store.dispatcher)
 
 
 def append_result_row(result: PutMessageResult) -> AppendResultRow:

@@ -9,11 +9,11 @@ from formats import constants
 from rmqctl.engine.record.fields import NotAMessage
 from rmqctl.engine.record.form import RecordForm, room_of
 from rmqctl.engine.record.message import MessageExtBrokerInner, encoded_size, longest_record
-from rmqctl.engine.record.status import NOT_AGAIN
+from rmqctl.engine.record.status import NOT_AGAIN, PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.errors import TopicNotAllowed
 from rmqctl.operations.change.messagemaker import MessageMaker
-from rmqctl.operations.change.put import append_result_row
+from rmqctl.operations.change.put import DryPut, append_result_row
 from rmqctl.operations.change.putstream import BulkPut, messages_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def put_batches(
                 result = store.put_batch(batch, flush=flush)
             else:
                 result = store.put_message(batch[0], flush=flush)
-            row = append_result_row(result)
+            row = append_result_row(result.named(batch[0]))
             if not result.is_ok:
                 # Others may have been read behind it, to know that it ends there.
                 run.line = line
@@ -56,6 +56,27 @@ def put_batches(
             run.note_stored(len(batch))
             row["messages"] = len(batch)
             yield iter((row,))
+    except (NotAMessage, TopicNotAllowed) as error:
+        raise run.refusal(error) from None
+
+
+def check_batches(
+    dry: DryPut, lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker, *, size: int
+) -> Iterator[AppendResultRow]:
+    """What :func:`put_batches` would answer: a row for each batch. The first that would be refused
+    is the last one; ``run.line`` is then its first line. Raises as
+    :func:`~rmqctl.operations.change.putstream.check_lines`."""
+    messages = messages_of(lines, run, maker)
+    try:
+        for line, batch in _batches(messages, run, size, dry.longest, dry.form):
+            for message in batch:
+                row = dry.check(message)
+                if row["status"] != PutMessageStatus.PUT_OK.value:
+                    run.line, run.refused = line, row
+                    yield row
+                    return
+            row["messages"] = len(batch)
+            yield row
     except (NotAMessage, TopicNotAllowed) as error:
         raise run.refusal(error) from None
 

@@ -19,7 +19,7 @@ from rmqctl.engine.record.record import offset_msg_id
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.engine.write.lines import Lines
-from rmqctl.errors import BadInputLine, TopicNotAllowed
+from rmqctl.errors import BadInputLine, BadLineChecked, TopicNotAllowed
 from rmqctl.operations.change.messagefields import STORE_HOST
 from rmqctl.operations.change.messagemaker import MessageMaker
 from rmqctl.operations.change.put import DryPut, append_result_row
@@ -48,9 +48,10 @@ class Blocks(Protocol):
 class BulkPut:
     """What a run has done so far. ``line`` is the last line read, ``refused`` the row of the
     message that ended the run with a status other than PUT_OK, ``passed_over`` how many rows of
-    each other type there were."""
+    each other type there were. A run that ``is_dry`` stores nothing."""
 
     source: str
+    is_dry: bool = False
     line: int = 0
     stored: int = 0
     refused: AppendResultRow | None = None
@@ -83,7 +84,7 @@ class BulkPut:
 
     def refusal(self, error: NotAMessage | TopicNotAllowed) -> BadInputLine:
         """What ends the run at its last line."""
-        return BadInputLine(
+        return (BadLineChecked if self.is_dry else BadInputLine)(
             source=self.source,
             line=self.line,
             reason=str(error).rstrip("."),
