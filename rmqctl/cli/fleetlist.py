@@ -60,6 +60,8 @@ def _expanded(path: str) -> list[str]:
 
 def _lines_of(name: str) -> list[Listed]:
     try:
+        if name == "-" and sys.stdin is None:
+            raise StoresFileError(path="standard input", line=1, reason="it is closed")
         if name == "-":
             data, directory = sys.stdin.buffer.read(MOST_BYTES + 1), Path.cwd()
         else:

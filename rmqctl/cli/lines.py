@@ -25,6 +25,8 @@ from rmqctl.operations.change.putstream import LineTooLong
 _BLOCK = 1 << 18
 #: Bytes of a line: a longer one holds no message that a store takes.
 _LONGEST_LINE = 64 << 20
+#: Why there is no standard input (`<&-`).
+CLOSED = "it is closed"
 #: How long the input may pause before what has come is put.
 _PAUSE_SECONDS = 0.005
 
@@ -63,6 +65,8 @@ class LineSource:
         self._reading = False
         self._signals = stop_signals(self._stop)
         try:
+            if path == "-" and sys.stdin is None:
+                raise OSError(errno.EBADF, CLOSED)
             self._descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             if stat.S_ISDIR(os.fstat(self._descriptor).st_mode):
                 raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))

@@ -92,6 +92,10 @@ def cli() -> None:
 
 def main() -> None:
     """The console script."""
+    if sys.stdin is None:
+        # Closed by the caller (`<&-`). The descriptor is taken, so that no file of a store gets it
+        # and is read as input.
+        os.open(os.devnull, os.O_RDONLY)
     for name in ("stdout", "stderr"):
         # Closed by the caller (`>&-`). Opening takes the descriptor, too: no file of a store gets
         # it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -127,6 +128,8 @@ def _of_file(path: Path) -> dict[tuple[str, int], int]:
 
     from rmqctl.errors import CannotRead
 
+    if str(path) == "-" and sys.stdin is None:
+        raise click.UsageError("--min-offsets -: standard input is closed.")
     try:
         with click.open_file(str(path), encoding="utf-8") as file:
             value = json.load(file)

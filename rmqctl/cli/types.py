@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,18 @@ class Name(click.ParamType[str]):
         if value == "":
             self.fail("it is empty", param, ctx)
         return str(value)
+
+
+class InputFile(click.File):
+    """A file that is read as bytes, or ``-`` for standard input."""
+
+    def __init__(self) -> None:
+        super().__init__("rb")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "-" and sys.stdin is None:
+            self.fail("standard input is closed", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class StorePath(click.Path):

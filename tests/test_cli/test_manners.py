@@ -24,7 +24,7 @@ from rmqctl.cli.options import COMMON_OPTIONS
 from rmqctl.cli.types import Time
 from rmqctl.errors import ReadersDisagree
 from tests.conftest import Golden
-from tests.test_cli.conftest import NASTY, WITHOUT_A_BAR, Cli, Terminal, state
+from tests.test_cli.conftest import BROKER_CONF, NASTY, WITHOUT_A_BAR, Cli, Terminal, state
 
 PULL = ("pull", "--topic", "orders", "--queue-id", "0", "--offset", "0")
 RAW = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
@@ -567,6 +567,34 @@ def test_a_stdout_that_takes_nothing(store: Path) -> None:
         done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 5 and done.stderr.count("\n") == 1
     assert "standard output: No space left" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("fleet verify --stores -", "it is closed"),
+        ("put --topic a --body-file -", "standard input is closed"),
+        ("put --topic a --dry-run", "Give --body TEXT"),
+        ("put --from - --dry-run", "it is closed"),
+        ("index query --topic a --keys-from -", "it is closed"),
+        (
+            "rebuild queues --to-file-queues --in-place --from-log-alone --min-offsets -",
+            "standard input is closed",
+        ),
+        ("browse", "browse needs a terminal"),
+    ],
+)
+def test_a_stdin_that_is_closed(line: str, told: str, store: Path) -> None:
+    """The descriptor was that of the next file that was opened: one of the store's."""
+    conf = store.parent / "broker.conf"
+    conf.write_text(BROKER_CONF)
+    which: list[str | Path] = (
+        [] if "--stores" in line else ["--store", store, "--broker-conf", conf]
+    )
+    words = rmqctl(*line.split(), *which)
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *words], capture_output=True)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert told.lower() in done.stderr.decode().lower()
 
 
 UNSAID: list[tuple[int, tuple[str, ...]]] = [

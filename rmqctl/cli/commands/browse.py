@@ -54,7 +54,7 @@ def command(settings: Settings, topic: str | None, queue_id: int | None, start: 
     if queue_id is not None and topic is None:
         raise UsageError(reason="--queue-id needs --topic.")
     _require_textual()
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not all(one is not None and one.isatty() for one in (sys.stdin, sys.stdout)):
         raise UsageError(
             reason="browse needs a terminal: `rmqctl topics`, `walk` and `find` print rows."
         )
