@@ -137,9 +137,8 @@ def two_stores(function: Callable[..., int | None]) -> Callable[..., int | None]
         if len(stores) not in (1, 2):
             raise click.UsageError("name two stores, or one beside --store.")
         if len(stores) == 1:
-            first = place_of(root, broker_conf)
-            stores = (first.root, *stores)
-        named, conf = places_of(stores, broker_conf)
+            stores = (place_of(None, broker_conf).root if root is None else root, *stores)
+        named, conf = places_of(stores, broker_conf, is_shared=True)
         settings = told._replace(root=Path(named[0]), broker_conf=conf)
         return function(settings, other=Path(named[1]), **options)
 

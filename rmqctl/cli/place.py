@@ -176,8 +176,14 @@ def place_of(root: Path | str | None, broker_conf: str | None) -> Place:
     return Place(Path(stores[0]), conf)
 
 
-def places_of(roots: Sequence[Path | str], broker_conf: str | None) -> tuple[list[str], str | None]:
-    """The same for a command of several stores, which have one broker.conf among them."""
+def places_of(
+    roots: Sequence[Path | str], broker_conf: str | None, *, is_shared: bool = False
+) -> tuple[list[str], str | None]:
+    """The same for a command of several stores, which have one broker.conf among them.
+
+    :param is_shared: a store that is not given by its name is read by the broker.conf of one that
+        is.
+    """
     found, files = [], dict[str | None, None]()
     for root in roots:
         if isinstance(root, str) and root.startswith(SIGN):
@@ -186,7 +192,8 @@ def places_of(roots: Sequence[Path | str], broker_conf: str | None) -> tuple[lis
             files[store.broker_conf] = None
         else:
             found.append(str(root))
-            files[None] = None
+            if not is_shared:
+                files[None] = None
     conf = broker_conf if is_typed("broker_conf") else None
     if conf is None and any(files):
         if len(files) > 1:

@@ -89,6 +89,35 @@ def test_stores_of_one_command_have_one_broker_conf(
     assert cli("stats", *stores, "--broker-conf", conf, *NDJSON).code == 0
 
 
+def test_diff_reads_both_stores_by_the_broker_conf_of_the_name(
+    cli: Cli, store: Path, conf: Path, names: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --store it was passed over, and the log that it names was not compared."""
+    other = Path(shutil.copytree(store, store.parent / "other"))
+    elsewhere = store.parent / "elsewhere"
+    (store / "commitlog").rename(elsewhere)
+    conf.write_text(f"{conf.read_text()}storePathCommitLog={elsewhere}\n")
+    names.write_text(f'[stores.a]\nstore = "{store}"\nbroker_conf = "{conf}"\n')
+    size = None
+    for line in (("--store", "@a", other), ("@a", other), (other, "@a")):
+        done = cli("diff", *line, *NDJSON)
+        assert (done.code, done.err) == (0, ""), line
+        assert done.rows[-1]["compared_bytes"] == (size := size or done.rows[-1]["compared_bytes"])
+    with monkeypatch.context() as patch:
+        patch.setenv("RMQCTL_STORE", "@a")
+        assert cli("diff", other).code == 0
+    # A list of directories counts for any store, but for one store only.
+    conf.write_text(conf.read_text().replace(str(elsewhere), f"{elsewhere},{other}/none"))
+    newest = max((other / "commitlog").iterdir())
+    newest.write_bytes(newest.read_bytes().replace(b"body 5", b"body 9"))
+    for line in (("@a", other), (other, "@a")):
+        done = cli("diff", *line, *NDJSON)
+        assert done.code == 1 and done.rows[-1]["commitlog"] == 1, line
+    two = names.read_text() + f'[stores.b]\nstore = "{other}"\nbroker_conf = "{conf}x"\n'
+    names.write_text(two)
+    assert "different broker.conf files" in cli("diff", "@a", "@b").err
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

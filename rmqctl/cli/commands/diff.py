@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import two_stores
 from rmqctl.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 
 @make(
@@ -30,11 +34,10 @@ def command(settings: Settings, other: Path) -> int:
     Prints rows of type difference, then a summary. One broker.conf counts for both.
     """
     from rmqctl.engine.messagestore import MessageStore
-    from rmqctl.engine.settings.logdirectories import in_own_directory
     from rmqctl.operations.look.diff import Diff
 
-    config = settings.config
-    with settings.open() as a, MessageStore(other, in_own_directory(config)) as b:
+    changes, config = _log_directories(settings, other)
+    with settings.open(**changes) as a, MessageStore(other, config) as b:
         for store in (a, b):
             settings.note_config(store)
             settings.note_queues(store)
@@ -45,3 +48,26 @@ def command(settings: Settings, other: Path) -> int:
         ):
             writer.rows(diff.rows(advance))
     return int(not diff.is_same)
+
+
+def _log_directories(settings: Settings, other: Path) -> tuple[dict[str, Any], MessageStoreConfig]:
+    """What of the broker.conf does not hold for the first store, and the configuration of the
+    other one. The log directories that it names are those of one store: of the one that
+    storePathRootDir names, else of the first."""
+    from rmqctl.engine.settings.logdirectories import in_own_directory
+
+    config = settings.config
+    own = in_own_directory(config)
+    named = config.store_path_root_dir
+    if not _is_same(named, other) or _is_same(named, settings.root):
+        return {}, own
+    names = ("store_path_root_dir", "store_path_commit_log", "read_only_commit_log_store_paths")
+    return {name: getattr(own, name) for name in names}, settings._replace(root=other).config
+
+
+def _is_same(one: str, other: Path) -> bool:
+    """Whether two names are those of one directory that is there."""
+    try:
+        return bool(one) and other.samefile(one)
+    except OSError:
+        return False
