@@ -851,6 +851,19 @@ def test_a_backup_that_was_changed_is_told(broken: Path, tmp_path: Path) -> None
         undo(broken, CONFIG)
 
 
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_kept_tail_of_another_length_is_told(broken: Path, tmp_path: Path, size: int) -> None:
+    """Taken back, it would leave zeros where bytes of the log were."""
+    done = apply(broken, CONFIG, planned(broken, tmp_path))
+    assert done.backup is not None
+    (kept,) = (done.backup / "old").rglob("*.from-*")
+    os.truncate(kept, size)
+    before = everything(broken)
+    with pytest.raises(RepairOvertaken, match="what it has kept of commitlog"):
+        undo(broken, CONFIG)
+    assert everything(broken) == before
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -184,7 +184,9 @@ class Mover:
         except CannotRead as error:
             return str(error)
         try:
-            if not kept.is_file() or file.size < move.position + move.length:
+            if not kept.is_file() or kept.stat().st_size != move.length:
+                return f"what it has kept of {move.path} is not what stood there"
+            if file.size < move.position + move.length:
                 return f"{move.path} was changed meanwhile"
             with kept.open("rb") as before:
                 for at in range(0, move.length, _PIECE):
