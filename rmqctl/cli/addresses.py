@@ -7,6 +7,10 @@ from typing import Any, NamedTuple
 
 import click
 
+#: Characters between two dots of a host's name (RFC 1035): Python refuses longer ones with an error
+#: that is none of the network's.
+_LONGEST_LABEL = 63
+
 
 class Address(NamedTuple):
     """Where to listen, or what clients are told."""
@@ -33,6 +37,8 @@ class AddressType(click.ParamType[Address]):
             r"[0-9]{1,5}", port, re.ASCII
         ):
             self.fail(f"{value!r} is not HOST:PORT", param, ctx)
+        if not all(0 < len(label) <= _LONGEST_LABEL for label in host.removesuffix(".").split(".")):
+            self.fail(f"{host!r} is no name of a host", param, ctx)
         if int(port) > 0xFFFF:
             self.fail(f"{port} is no port: 0 to 65535", param, ctx)
         return Address(host.strip("[]"), int(port))

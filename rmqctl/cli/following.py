@@ -62,8 +62,12 @@ def follow_options(start: str) -> Callable[[F], F]:
         )
         @functools.wraps(function)
         def run(*args: Any, follows: bool, from_end: bool, interval: float, **kw: Any) -> Any:
+            from rmqctl.cli.place import is_typed
+
             if from_end and not follows:
                 raise click.UsageError("--from-end needs --follow.")
+            if is_typed("interval") and not follows:
+                raise click.UsageError("--interval needs --follow.")
             if from_end and kw[start] is not None:
                 raise click.UsageError(f"--{start} and --from-end exclude each other.")
             return function(*args, follow=Follow(interval, from_end) if follows else None, **kw)

@@ -261,6 +261,22 @@ class Settings(NamedTuple):
                 "does `rmqctl find KEY`."
             )
 
+    def log_bytes(self) -> int:
+        """How many bytes the files of the log have, for a bar; 0 where there is no log, or none
+        that can be listed, which the command itself will tell.
+
+        :raises AmbiguousLog: as of a command that reads it.
+        """
+        from rmqctl.engine.log.spread import open_commit_log
+        from rmqctl.errors import CannotRead
+
+        try:
+            # The files' size says nothing here: only where the first one begins and the last ends.
+            log = open_commit_log(self.root, self.config, 1)
+        except CannotRead:
+            return 0
+        return log.files.end_offset - log.min_offset
+
     def writer(
         self,
         main_type: str | None = None,

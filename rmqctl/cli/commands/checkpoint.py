@@ -116,8 +116,7 @@ command.add_command(set_)
 def _computed(settings: Settings) -> Judged:
     from rmqctl.operations.doctor import checkpoint
 
-    files = (settings.root / "commitlog").glob("*")
-    total = sum(path.stat().st_size for path in files if path.is_file())
+    total = settings.log_bytes()
     with settings.quiet_progress("checkpoint") as progress:
         read = 0
 

@@ -109,7 +109,8 @@ def command(
 def _as_store(
     settings: SparkSettings, to: str, as_json: bool, columns: str | None, options: dict[str, Any]
 ) -> int:
-    given = [name for name in ("topic", "since", "until", "master", "conf") if options[name]]
+    chosen = ("topic", "since", "until", "master", "conf")
+    given = [name for name in chosen if options[name] not in (None, {})]
     if given or columns or len(settings.named) > 1 or "://" in settings.named[0] + to:
         raise click.UsageError(
             "--format store takes all messages of one store in a directory: leave "

@@ -54,6 +54,7 @@ def command(
     Prints rows of type group, with --queues group_queue, then a summary. missed are messages that
     were deleted before the group has read them.
     """
+    from rmqctl.cli.place import is_typed
     from rmqctl.operations.look import groups
 
     main_type = "group_queue" if per_queue else "group"
@@ -61,6 +62,8 @@ def command(
     def rows(store: MessageStore) -> Iterable[Row]:
         return (groups.group_queues if per_queue else groups.groups)(store, group, topic)
 
+    if is_typed("interval") and not watch:
+        raise click.UsageError("--interval needs --watch.")
     if watch:
         return keep_watching(settings, main_type, interval, rows)
     with settings.open() as store, settings.writer(main_type) as writer:

@@ -108,8 +108,9 @@ def query(
     check_range("--since", since, "--until", until)
     if (key is None) == (source is None):
         raise UsageError(reason="give one of --key and --keys-from.")
-    if raw and key is None:
-        raise UsageError(reason="--raw shows the items of one key: give it with --key.")
+    if raw and (key is None or body != "none"):
+        reason = "--raw shows the items of one key: give it with --key, and without --body-as."
+        raise UsageError(reason=reason)
     asked: Callable[..., Iterator[Row | Lines]]
     if raw:
         asked = partial(index.query_items, max_items=max_messages, since=since, until=until)

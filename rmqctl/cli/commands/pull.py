@@ -96,6 +96,8 @@ def command(
     """
     from rmqctl.operations.look.pull import ONE_PULL, make_filter, pull, pull_lines
 
+    if follow is not None and physical_memory is not None:
+        raise UsageError(reason="--physical-memory and --follow exclude each other.")
     message_filter = make_filter(tag, sql)
     wanted = max_messages or ONE_PULL
     with settings.open(every_queue=False) as store:

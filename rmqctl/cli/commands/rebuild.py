@@ -145,10 +145,18 @@ def _check_missing(options: dict[str, Any], stores: int) -> None:
 
 
 def _check_place(options: dict[str, Any]) -> None:
+    """:raises click.UsageError: nothing says where to build, or what is said contradicts itself."""
     if options["output"] is not None and options["in_place"]:
         raise click.UsageError("--output and --in-place exclude each other.")
     if options["output"] is None and not options["in_place"] and not options["purge"]:
         raise click.UsageError("say where: --output DIR or --in-place.")
+    for name in ("topic", "queue_id"):
+        if not _writes(options) and options[name] is not None:
+            option = "--" + name.replace("_", "-")
+            raise click.UsageError(
+                f"leave {option} out of rebuild --purge: it removes all old files, and builds "
+                "nothing."
+            )
 
 
 def _plans(stores: list[Settings], what: str, options: dict[str, Any]) -> list[RebuildPlan]:
@@ -217,14 +225,13 @@ def _rebuild(
     options: dict[str, Any],
     told: bool,
 ) -> int:
-    writes = options["output"] is not None or options["in_place"]
     total = sum(plan.log_bytes for plan in plans)
     work = list(zip(plans, outputs, strict=True))
     with settings.writer("damage") as writer:
         done = _Done(settings, writer, several=len(plans) > 1)
         with (
             settings.progress(f"rebuild {what}", total, writer) as advance,
-            _builder(options, work if writes else [], total, advance) as build,
+            _builder(options, work if _writes(options) else [], total, advance) as build,
         ):
             for plan, target in work:
                 done.add(plan, target, build, purge=options["purge"])
@@ -236,10 +243,14 @@ def _rebuild(
     return int(done.damaged)
 
 
+def _writes(options: dict[str, Any]) -> bool:
+    """Whether something is built; with --purge alone old files are only removed."""
+    return options["output"] is not None or options["in_place"]
+
+
 def _narrows(options: dict[str, Any]) -> bool:
     """Whether queues are written, and not all of them."""
-    writes = options["output"] is not None or options["in_place"]
-    return writes and (options["topic"] is not None or options["queue_id"] is not None)
+    return _writes(options) and (options["topic"] is not None or options["queue_id"] is not None)
 
 
 def _told_of_queues(settings: Settings, found: bool, told: bool) -> int:

@@ -90,6 +90,8 @@ def command(
         raise click.UsageError("give one of --plan FILE, --apply FILE, --resume and --undo.")
     if dry_run and (yes or source is None):
         raise click.UsageError("--dry-run is for --apply without --yes.")
+    if yes and target is not None:
+        raise click.UsageError("--plan changes nothing: --yes is for --apply, when it was read.")
     threads = jobs_of({"jobs": jobs, "master": None})
     if target is not None:
         return _plan(settings, target, threads)
@@ -117,7 +119,7 @@ def _plan(settings: Settings, target: Path, jobs: int) -> int:
             "writes does not fit when it has stopped."
         )
     with settings.writer("repair_step") as writer:
-        total = _log_bytes(settings)
+        total = settings.log_bytes()
         with settings.progress("repair: check", total, writer) as advance:
             plan = make_plan(settings.root, settings.config, advance, jobs=jobs)
         write_new(target, plan_text(plan))
@@ -140,11 +142,6 @@ def _verdict(steps: int, left: int) -> str:
     mended = "1 step" if steps == 1 else f"{steps} steps"
     others = "1 finding is" if left == 1 else f"{left} findings are"
     return f"{mended}; {others} left that no step mends" if left else mended
-
-
-def _log_bytes(settings: Settings) -> int:
-    files = (settings.root / "commitlog").glob("*")
-    return sum(path.stat().st_size for path in files if path.is_file())
 
 
 def _print_steps(writer: RowWriter, steps: list[Any]) -> None:
@@ -204,7 +201,7 @@ def _apply(settings: Settings, source: Path, jobs: int, *, yes: bool, dry_run: b
             return 0
         with (
             _told_if_cut_off(settings),
-            settings.progress("repair", _log_bytes(settings), writer) as advance,
+            settings.progress("repair", settings.log_bytes(), writer) as advance,
         ):
             done = apply.apply(settings.root, settings.config, plan, advance, jobs=jobs)
         _print_done(settings, writer, done, str(source))
@@ -217,7 +214,7 @@ def _resume(settings: Settings, jobs: int) -> int:
     with settings.writer("repair_step") as writer:
         with (
             _told_if_cut_off(settings),
-            settings.progress("repair", _log_bytes(settings), writer) as advance,
+            settings.progress("repair", settings.log_bytes(), writer) as advance,
         ):
             done = apply.resume(settings.root, settings.config, advance, jobs=jobs)
         _print_done(settings, writer, done, None)

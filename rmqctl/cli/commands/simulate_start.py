@@ -58,12 +58,7 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
 
         making = Making(settings, report, "simulate-start")
     with settings.writer("queue") as writer:
-        total = sum(
-            path.stat().st_size
-            for path in (settings.root / "commitlog").glob("*")
-            if path.is_file()
-        )
-        with settings.progress("start", total, writer) as advance:
+        with settings.progress("start", settings.log_bytes(), writer) as advance:
             done = simulatestart.simulate_start(
                 settings.root, settings.config, version=version or "4.9.3", at=at, read=advance
             )

@@ -102,7 +102,7 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
     with (
         settings.writer(format, "finding") as writer,
         FindingsReport(writer, is_table=format == "table", also=also) as report,
-        stores[0].progress("verify", sum(map(_log_bytes, stores)), writer) as advance,
+        stores[0].progress("verify", sum(one.log_bytes() for one in stores), writer) as advance,
     ):
         if options["master"] is None:
             everything = _here(stores[0], advance, jobs, options["only"], part)
@@ -118,7 +118,7 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
                     report.row({"type": "store", **named, **found.row(), "error": None})
             else:
                 failure = failure or found
-                report.row({"type": "store", **named, "error": str(found)})
+                report.row({"type": "store", **named, "error": found.for_command_line})
         asked = options["only"]
         some = set(asked) < set(_STRUCTURES)
         only = [name for name in _STRUCTURES if some and name in asked]
@@ -229,7 +229,7 @@ def _on_spark(
     from rmqctl.operations.verify import inparts
 
     told: list[Found] = []
-    with spark_session(options, advance, sum(map(_log_bytes, stores))) as spark:
+    with spark_session(options, advance, sum(one.log_bytes() for one in stores)) as spark:
         from rmqctl.spark.mend import verify
         from rmqctl.spark.session.failures import failures_told
         from rmqctl.spark.session.jobs import at_once
@@ -285,15 +285,3 @@ def _added(total: Summary, one: Summary) -> Summary:
         index_items=total.index_items + one.index_items,
         severities=total.severities + one.severities,
     )
-
-
-def _log_bytes(settings: Settings) -> int:
-    """What the bar counts to; 0 where the check itself will say what is wrong."""
-    from rmqctl.engine.log.spread import open_commit_log
-    from rmqctl.errors import CannotRead
-
-    try:
-        log = open_commit_log(settings.root, settings.config, 1)
-    except CannotRead:
-        return 0
-    return log.files.end_offset - log.min_offset
