@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,8 +11,8 @@ from pathlib import Path
 
 from rmqctl.cli.html.parts import text
 from rmqctl.cli.outside import check_place
+from rmqctl.engine.files.durable import write_whole
 from rmqctl.engine.files.paths import resolved
-from rmqctl.errors import CannotWrite
 
 
 def document(title: str, body: str, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
@@ -44,18 +43,13 @@ def made() -> str:
 
 
 def write(path: Path, page: str) -> None:
-    """The file appears whole, at the end of a link too. :raises CannotWrite: it cannot be
-    written."""
+    """Writes a page to a file, which appears when it is whole. A link stays one: its target is
+    replaced.
+
+    :raises CannotWrite, StoreReadOnly: it cannot be written.
+    """
     check_place(path)
-    path = resolved(path)
-    building = path.with_name(f".rmqctl-{os.getpid()}.html")
-    try:
-        building.write_text(page, "utf-8", errors="backslashreplace")
-        building.replace(path)
-    except OSError as error:
-        raise CannotWrite(path=str(path), reason=error.strerror) from error
-    finally:
-        building.unlink(missing_ok=True)
+    write_whole(resolved(path), page.encode("utf-8", errors="backslashreplace"))
 
 
 def _hash(script: str) -> str:
