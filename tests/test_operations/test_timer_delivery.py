@@ -6,6 +6,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,35 @@ def test_what_cannot_be_delivered_stays_in_the_timer(
     assert waiting(root, now) == {
         name: state for name, state in before.items() if name in ("pending-1", "recalled")
     }
+
+
+def test_a_message_that_is_refused_is_named(
+    copy_store: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the dry run, too, which counted it as due, and said no more."""
+    root, until = copy_store("timer"), END + HOUR
+    (waits,) = (
+        one
+        for one in log_records(root, "rmq_sys_wheel_timer")
+        if one.properties.get("KEYS") == "pending-1"
+    )
+    real = timerdelivery.delivered_message
+
+    def too_long(record: Record, *arguments: Any) -> Any:
+        made = real(record, *arguments)
+        return replace(made, topic="t" * 200) if record == waits else made
+
+    monkeypatch.setattr(timerdelivery, "delivered_message", too_long)
+    before = waiting(root, until)
+    (planned, summary) = deliver(root, until, dry_run=True)
+    (row, done) = deliver(root, until)
+    assert planned == row
+    assert row["physical_offset"] == waits.physical_offset and row["reason"] == "refused"
+    assert row["queue_offset"] == waits.queue_offset and "MESSAGE_ILLEGAL" in row["detail"]
+    told = ("due", "delivered", "undelivered")
+    assert [summary[name] for name in told] == [done[name] for name in told]
+    assert done["undelivered"] == 1 and 0 < done["delivered"] < 4
+    assert waiting(root, until)["pending-1"] == before["pending-1"]
 
 
 def test_the_clock_of_the_new_timer_is_none_to_come(copy_store: Callable[[str], Path]) -> None:

@@ -64,8 +64,8 @@ class TimerDelivery:
         self._dry_run = dry_run
         self._encode = PropertyEncoder()
         self._undelivered: list[TimerUndeliveredRow] = []
-        #: Records that are on their way, and those that are delivered.
-        self._under_way: list[int] = []
+        #: Messages that are on their way, and the physical offsets of those that are delivered.
+        self._under_way: list[Timed] = []
         self._done: set[int] = set()
         self._due = self._before = 0
         self.refused: PutMessageResult | None = None
@@ -82,8 +82,7 @@ class TimerDelivery:
             timer = Timer(self._store)
         try:
             if self._dry_run:
-                for message in self._messages(timer):
-                    self._try(message)
+                self._try(timer)
             else:
                 self._put(timer)
             yield from self._undelivered
@@ -122,7 +121,7 @@ class TimerDelivery:
             if isinstance(made, Undeliverable):
                 self._note(timed, made.reason, made.detail)
                 continue
-            self._under_way.append(timed.physical_offset)
+            self._under_way.append(timed)
             yield made
 
     def _note(self, timed: Timed, reason: str, detail: str) -> None:
@@ -137,19 +136,27 @@ class TimerDelivery:
             }
         )
 
-    def _try(self, message: MessageExtBrokerInner) -> None:
-        if isinstance(self._store.check_message(message), EncodedMessage):
-            self._done.add(self._under_way.pop())
-        else:
-            self._under_way.pop()
+    def _try(self, timer: Timer) -> None:
+        """What :meth:`_put` would do, as far as the messages themselves tell."""
+        for message in self._messages(timer):
+            checked = self._store.check_message(message)
+            if not isinstance(checked, EncodedMessage):
+                self._note_refused(checked)
+                return
+            self._done.add(self._under_way.pop().physical_offset)
+
+    def _note_refused(self, result: PutMessageResult) -> None:
+        """Of the first message that is on its way: the store does not take it, and the run ends."""
+        self._note(self._under_way[0], "refused", f"{result.status.value}: {result.reason}")
 
     def _put(self, timer: Timer) -> None:
         # Of what is damaged rows tell, and that is no reason to keep the others back.
         self._store.commit_log.is_unread = False
         for bulk in self._store.append_stream(self._messages(timer)):
             stored = len(bulk.stored)
-            self._done.update(self._under_way[:stored])
+            self._done.update(one.physical_offset for one in self._under_way[:stored])
             del self._under_way[:stored]
             if bulk.refused is not None:
                 self.refused = bulk.refused
+                self._note_refused(bulk.refused)
                 return
