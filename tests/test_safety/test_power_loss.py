@@ -8,6 +8,7 @@ closed store has promised must be there all the same.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,9 +20,10 @@ import pytest
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import read_checkpoint
-from tests.test_safety.support import Clock, assert_clean, message, small_config, tree
+from tests.test_safety.support import TIME, Clock, assert_clean, message, small_config, tree
 
 CONFIG = small_config(log=4096, queue=200, slots=20, items=60)
 
@@ -228,3 +230,40 @@ def test_units_that_a_start_has_taken_away_do_not_come_back(
     image = power.goes_off(root, fast_path / "off")
     store.abandon()
     assert_kept(image, CONFIG, acknowledged)
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+@pytest.mark.parametrize("behind", [0, 2, 3, 5])
+def test_a_broker_goes_on_where_the_log_ends(fast_path: Path, behind: int, is_clean: bool) -> None:
+    """And not at one of the files behind it of which only the names were on disk: after a clean
+    stop its start looks at the last three files alone (``CommitLog#recoverNormally``)."""
+    root, config = fast_path / "store", replace(CONFIG, flush_disk_type="ASYNC_FLUSH")
+    results: list[Any] = []
+    with MessageStore(root, config, writable=True, create=True, clock=Clock()) as store:
+        for number in range(170):
+            results.append(store.put_message(message(number), flush=False))
+        names = [entry.path.name for entry in store.commit_log.files.entries]
+        assert len(names) > 8
+    kept = [one for one in results if one.append.wrote_offset < int(names[3])]
+    end = kept[-1].append.wrote_offset
+    for number, name in enumerate(names):
+        path = root / "commitlog" / name
+        if number > 2 + behind:
+            path.unlink()
+        elif number >= 2:
+            data = path.read_bytes()
+            path.write_bytes(data[: max(end - int(name), 0)].ljust(len(data), b"\0"))
+    for path in root.glob("consumequeue/*/*"):
+        shutil.rmtree(path)
+    shutil.rmtree(root / "index")
+    if not is_clean:
+        (root / "abort").touch()
+    with MessageStore(root, config, writable=True, clock=Clock(TIME + 10**6)) as store:
+        assert store.max_offset == end
+    played = rehearse(root, config)
+    assert (played.is_clean, played.starts, played.max_offset) == (True, True, end)
+    left = len(list((root / "commitlog").iterdir()))
+    assert left == 3 + min(behind, 2)
+    with MessageStore(root, config, writable=True, clock=Clock(TIME + 10**7)) as store:
+        results = kept[:-1] + [store.put_message(message(n), flush=False) for n in range(200)]
+    assert_kept(root, config, results)

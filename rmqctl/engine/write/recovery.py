@@ -6,8 +6,9 @@ any moment leaves a store that the next start, the engine's too, brings to the s
 1. units go whose addresses lead nowhere in the extension: the engine leaves them, and what it
    appends there decides where they lead to then;
 2. the checkpoint goes back to where the dispatch begins again, and ``abort`` is made;
-3. what the log does not have goes from index and queues, and files go that are empty (of 5.x); that
-   is forced to disk, and what a crash may have left in memory with it;
+3. what the log does not have goes from index and queues, and files of the log go that are empty (of
+   5.x), or of zeros and far behind its end; that is forced to disk, and what a crash may have left
+   in memory with it;
 4. the records that the plan names are dispatched again;
 5. with the first flush of everything these are on disk: only then may the checkpoint move on.
 """
@@ -23,6 +24,7 @@ from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import check_end
+from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -74,6 +76,25 @@ def _check_index(plan: StartPlan, index: IndexService) -> None:
         index.open(newest).close()
 
 
+#: Files that a broker has ready behind the one that it writes to (``AllocateMappedFileService``).
+_AHEAD = 2
+
+
+def _remove_far_ahead(log: CommitLogWriter, end: int) -> None:
+    """Removes log files of zeros that stand further behind the end than a broker makes them ahead,
+    as a loss of power leaves them. After a clean stop a start reads the last three files
+    (``CommitLog#recoverNormally``): it would go on at the first of those, and leave a gap behind
+    the end, at which its next start after a crash deletes all that is newer. A start after a crash
+    removes them, too (``MappedFileQueue#truncateDirtyFiles``)."""
+    number = log.files.index_of(end)
+    behind = log.files.entries[number + 1 + _AHEAD :] if number >= 0 else []
+    for at in reversed(range(len(log.files.entries) - len(behind), len(log.files.entries))):
+        mapped = log.files.file(at)
+        if mapped.first_nonzero(0, mapped.size) < mapped.size:
+            return
+        log.files.remove_from(mapped.file_from_offset)
+
+
 class Recovery:
     """Does a plan to a store whose lock is held."""
 
@@ -107,6 +128,7 @@ class Recovery:
             empty = context.log.files.empty_last
             if empty is not None:
                 context.log.files.remove_from(empty.file_from_offset)
+            _remove_far_ahead(context.log, plan.end.offset)
             if plan.index_cuts:
                 from rmqctl.engine.index.recovery import apply_cuts
 
