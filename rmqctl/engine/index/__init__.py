@@ -1,4 +1,4 @@
-"""Index files: slots, items, chains, the service over all files.
+"""Index files: slots, items and chains, lookups, recovery, and the service over all files.
 
 Other rooms use:
 

@@ -1,8 +1,9 @@
-"""How many slots and items the files of an index have, where they prove it.
+"""Finds out how many slots and items an index file has, when its links prove it.
 
-A file does not record its geometry, and many pairs of numbers give the same length. But the header
-tells the number of the newest item and its physical offset; where that stands, every slot and link
-has to lead from item to item as the hashes of their keys say, which no other number of slots does.
+A file does not record its geometry, and many pairs of slots and items give the same length. But the
+header has the number of the newest item and its physical offset. So each place that holds this
+offset suggests a number of slots, and only with the right one do slots and links lead from item to
+item as the key hashes say.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotRead
 
-#: The newest files that are asked, and items of each whose links are followed.
+#: Files that are examined, the newest ones, and items of each whose links are followed.
 _ASKED_FILES = 3
 _ASKED_ITEMS = 256
-#: Places that may be the newest item's: a file of nothing else is given up.
+#: Places that are tried for the newest item; a file may be full of its offset.
 _MOST_PLACES = 4096
 #: Items that a broker may have stored since the header was read.
 _MOST_NEWER = 64
@@ -32,9 +33,12 @@ _OFFSET_IN_ITEM = 4
 
 
 def known_geometry(directory: Path, config: MessageStoreConfig) -> Geometry:
-    """The geometry for reading the index files of a directory: that of the ``broker.conf`` where
-    there is one, which a broker goes by, whatever its files are, and any that is not the usual
-    one; else the usual one where a file has its length, or nothing else is proven."""
+    """The geometry for reading the index files of a directory.
+
+    A configured one counts: that of a ``broker.conf``, as for a broker, and any that is not the
+    default. Otherwise it is the default when a file has its length, else the proven one, and the
+    default again when none is proven.
+    """
     stated = config.index_geometry
     if config.explicit or stated != Geometry():
         return stated
@@ -52,26 +56,26 @@ def known_geometry(directory: Path, config: MessageStoreConfig) -> Geometry:
 
 
 def _sizes(directory: Path) -> Iterator[tuple[Path, int]]:
-    """Files of an index that hold something, with their lengths."""
+    """Index files that are longer than a header, with their lengths."""
     for name in scan_names(directory):
         path = directory / name
         try:
             size = path.stat().st_size if is_index_name(name) and path.is_file() else 0
         except OSError:
-            continue  # Whoever opens it says so.
+            continue  # Opening it will raise.
         if size > HEADER.size:
             yield path, size
 
 
 def _is_round(number: int) -> bool:
-    """Whether somebody has written this into a ``broker.conf``. A file that was cut, and has no
-    other of its length beside it, hardly ends there."""
+    """Whether a number looks like one from a ``broker.conf``: two leading digits at most, or a
+    power of two. A single file that was cut hardly has such a number of items."""
     return len(str(number).rstrip("0")) <= 2 or number.bit_count() == 1
 
 
 def proven_geometry(path: Path) -> Geometry | None:
-    """The one geometry with which the links of a file's newest items are as the engine writes
-    them; None where there is none, or more than one."""
+    """The only geometry with which the links of a file's newest items are right; None when there is
+    none, or more than one."""
     try:
         mapped = MappedFile.open(path)
     except CannotRead:
@@ -85,7 +89,7 @@ def proven_geometry(path: Path) -> Geometry | None:
 
 
 def _possible(mapped: MappedFile, header: IndexHeader) -> Iterator[Geometry]:
-    """Geometries of the file's length that put its newest item where such an item may stand."""
+    """Geometries of the file's length, one for each place that may hold its newest item."""
     newest = header.index_count - 1
     if newest < 1 or header.end_phy_offset <= 0:
         return
@@ -99,7 +103,7 @@ def _possible(mapped: MappedFile, header: IndexHeader) -> Iterator[Geometry]:
 
 
 def _occurrences(mapped: MappedFile, needle: bytes) -> Iterator[int]:
-    """Where the bytes stand, outside of holes; some of them may be the zeros of one."""
+    """Positions of ``needle`` in the data of a file; it may reach into the zeros of a hole."""
     around = len(needle)
     for low, high in mapped.extents(HEADER.size, mapped.size):
         start, end = max(low - around, HEADER.size), min(high + around, mapped.size)
@@ -107,7 +111,7 @@ def _occurrences(mapped: MappedFile, needle: bytes) -> Iterator[int]:
 
 
 def _is_linked(mapped: MappedFile, geometry: Geometry, header: IndexHeader) -> bool:
-    """Whether slots and items lead to each of the newest items, from the newest on."""
+    """Whether every one of the newest items is where its slot, or the item behind it, points."""
     newest = header.index_count - 1
     file = IndexFile(mapped, geometry)
     heads: dict[int, int] = {}
@@ -123,7 +127,7 @@ def _is_linked(mapped: MappedFile, geometry: Geometry, header: IndexHeader) -> b
 
 
 def _counted(file: IndexFile, number: int, newest: int) -> int:
-    """The first item of a chain that the header counts; 0 without."""
+    """The first item of a chain that the header counts; 0 when there is none."""
     for _ in range(_MOST_NEWER):
         if not newest < number < file.geometry.index_num:
             break

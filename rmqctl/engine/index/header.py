@@ -1,4 +1,4 @@
-"""The header of an index file and its items, as values."""
+"""``IndexHeader`` and ``IndexItem``, and how their fields are computed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from formats.constants import INT_MAX, INT_MIN, LONG_MIN
 HEADER = Struct(layouts.INDEX_HEADER.format)
 ITEM = Struct(layouts.INDEX_ITEM.format)
 SLOT = Struct(layouts.INDEX_SLOT.format)
-#: No store time (ms) is as late: the year 9999.
+#: A store time (ms) that no message has: the end of the year 9999.
 _LATEST = 253_402_300_800_000
 
 
@@ -26,14 +26,13 @@ class IndexHeader(NamedTuple):
     index_count: int
 
     def with_slots(self, added: int) -> IndexHeader:
-        """With so many more slots that have items: a count that runs over is another one, as Java's
-        is."""
+        """With ``added`` more slots in use. The count wraps like a Java int."""
         count = (self.hash_slot_count + added - INT_MIN) % (1 << 32) + INT_MIN
         return self._replace(hash_slot_count=count)
 
     def pack(self) -> bytes:
-        """The header's bytes: a count of 1, which counts no item, is stored with the first item
-        only (``IndexHeader#incIndexCount``)."""
+        """The header's bytes. An ``index_count`` of 1 (no item) is stored as 0: a broker stores the
+        count with the first item (``IndexHeader#incIndexCount``)."""
         return HEADER.pack(*(self if self.index_count != 1 else self._replace(index_count=0)))
 
     @property
@@ -43,11 +42,11 @@ class IndexHeader(NamedTuple):
 
 
 class LiveHeader(Protocol):
-    """The header of a file that somebody else stores items into."""
+    """The header of a file while the compiled kernel stores items into it."""
 
     @property
     def fields(self) -> tuple[int, ...]:
-        """Those of the :class:`IndexHeader` as it is now."""
+        """The fields of :class:`IndexHeader`, as they are now."""
 
 
 class IndexItem(NamedTuple):
@@ -60,9 +59,12 @@ class IndexItem(NamedTuple):
 
 
 class NewItems(NamedTuple):
-    """Items that a file gets: how many, physical offset and store time (ms) of the first one's
-    message and of the last one's; and what the file says: the number of the first, the time (ms)
-    from which it counts, and what the first one has in place of that."""
+    """Items that a file is to get.
+
+    ``added`` is how many, ``first`` and ``last`` are physical offset and store time (ms) of their
+    first and last message. The file adds: ``number`` of the first item, ``begin_timestamp`` (ms)
+    from which time differences count, and ``first_diff``, the seconds stored in the first item.
+    """
 
     added: int
     first: tuple[int, int]
@@ -73,18 +75,19 @@ class NewItems(NamedTuple):
 
 
 def time_diff_seconds(store_timestamp: int, begin_timestamp: int) -> int:
-    """Seconds since the file's begin, clamped to a Java int; 0 while the begin is not known."""
+    """Seconds since the file's begin, clamped to 0 and Java's largest int; 0 while the file has no
+    begin time. Both parameters are in ms."""
     if begin_timestamp <= 0:
         return 0
     difference = store_timestamp - begin_timestamp
     if difference < LONG_MIN:
-        return INT_MAX  # It runs over, and is a large one.
-    # Java divides towards zero; below zero the result is clamped anyway.
+        return INT_MAX  # Java's long wraps to a large positive one.
+    # Java rounds towards zero. That differs below zero only, which is clamped.
     return min(max(difference // 1000, 0), INT_MAX)
 
 
 def first_header(previous: IndexHeader | None) -> IndexHeader:
-    """A new file's header: the end of the file before it, when there is one."""
+    """The header of a new file: it begins where the file before it ends."""
     offset = max(previous.end_phy_offset, 0) if previous else 0
     time = max(previous.end_timestamp, 0) if previous else 0
     return IndexHeader(time, time, offset, offset, 0, 1)

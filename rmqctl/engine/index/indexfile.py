@@ -1,8 +1,9 @@
-"""``IndexFile``: messages by key.
+"""``IndexFile``: a hash table from keys to messages.
 
-A file is a header, hash slots and items; an item points to the previous one of its slot. Items
-are written first, then slots, then the header, and the header counts a message's items at once:
-after a kill the items that it does not count can be undone exactly (:meth:`IndexFile.repair`).
+A file has a header, hash slots and items; each item points to the one before it in its slot. Items
+are stored first, then slots, then the header, whose count takes in all items of a message at once.
+So after a kill the items that are not counted can be undone exactly
+(:func:`rmqctl.engine.index.mending.repair`).
 """
 
 from __future__ import annotations
@@ -38,17 +39,16 @@ if TYPE_CHECKING:
 
 _INDEX_COUNT_POSITION = HEADER.size - 4
 _NO_ITEM = 0
-#: So many zeros in a row end a search for items.
+#: Zeros in a row that end the search for items, in bytes.
 _ZERO_RUN = 1 << 16
-#: Why a file cannot be read that has been cut meanwhile.
+#: The reason of an error when a file has been cut since it was opened.
 SHORTER = "it has become shorter while it was read"
-#: Items that are looked at together.
+#: Items that are read at once.
 ITEMS_AT_ONCE = 1 << 20
 
 
 class IndexFile:
-    """One index file of a known geometry. ``live`` has the header's fields while it is the compiled
-    kernel that stores items."""
+    """One index file of a known geometry. ``live``: the header, while the kernel stores items."""
 
     live: LiveHeader | None = None
 
@@ -73,8 +73,8 @@ class IndexFile:
 
     @property
     def header(self) -> IndexHeader:
-        """What the file's header says, with ``index_count`` of at least 1 (``IndexHeader#load``).
-        Who stores another one has the kernel ask for it."""
+        """The header, with a count of at least 1 (``IndexHeader#load``). Setting it ends
+        ``live``."""
         live = self.live
         return self._header if live is None else IndexHeader._make(live.fields)
 
@@ -86,7 +86,7 @@ class IndexFile:
         return IndexHeader._make(self._unpacked(HEADER, 0))
 
     def _unpacked(self, layout: Struct, position: int) -> tuple[Any, ...]:
-        """:raises CannotRead: somebody has cut the file since it was opened."""
+        """The fields of a layout at a position. :raises CannotRead: the file has been cut."""
         data = self.mapped.read(position, layout.size)
         if len(data) < layout.size:
             raise CannotRead(path=str(self.path), reason=SHORTER)
@@ -98,12 +98,12 @@ class IndexFile:
 
     @property
     def has_grown(self) -> bool:
-        """Whether somebody else has stored items since the file was opened."""
+        """Whether another process has stored items since the file was opened."""
         return self._stored_header().index_count > self.header.index_count
 
     @property
     def item_count(self) -> int:
-        """Items that the header counts, never more than fit."""
+        """How many items the header counts; at most as many as fit."""
         return min(self.header.index_count, self.geometry.index_num) - 1
 
     @property
@@ -114,21 +114,22 @@ class IndexFile:
         return IndexItem._make(self._unpacked(ITEM, self.geometry.item_position(index_no)))
 
     def slot(self, slot: int) -> int:
-        """Number of the slot's newest item, 0 when it is empty."""
+        """Number of the newest item of a slot; 0 when the slot is empty."""
         value: int = self._unpacked(SLOT, self.geometry.slot_position(slot))[0]
         return value
 
     def is_time_matched(self, begin: int, end: int) -> bool:
-        """Whether the file's time range meets the asked one (``IndexFile#isTimeMatched``)."""
+        """Whether the file's times overlap ``[begin, end]`` (ms; ``IndexFile#isTimeMatched``)."""
         first, last = self.header.begin_timestamp, self.header.end_timestamp
         return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
     def chain(self, key_hash: int, *, is_growing: bool = False) -> Iterator[tuple[int, IndexItem]]:
-        """``(number, item)`` of the slot of a key hash, newest first.
+        """``(number, item)`` of all items in the slot of a key hash, newest first.
 
-        Ends as the engine's walk does, and at the first link that does not go back: a cycle in a
-        damaged file cannot hold it. With ``is_growing`` the slot may lead to items that were stored
-        since the header was read; they are passed over.
+        Ends where a broker's walk ends, and also at the first link that does not lead back: so a
+        cycle in a damaged file is no endless loop.
+
+        :param is_growing: items may be stored meanwhile; uncounted ones are skipped.
         """
         index_no = self.slot(key_hash % self.geometry.hash_slot_num)
         is_beyond = index_no > self.header.index_count and not is_growing
@@ -145,7 +146,8 @@ class IndexFile:
     def select(
         self, key_hash: int, begin: int, end: int, *, is_growing: bool = False
     ) -> Iterator[tuple[int, IndexItem]]:
-        """Items of a key hash within a time range, newest first (``selectPhyOffset``)."""
+        """Items of a key hash with times in ``[begin, end]`` (ms), newest first
+        (``selectPhyOffset``)."""
         for index_no, item in self.chain(key_hash, is_growing=is_growing):
             if item.time_diff_seconds < 0:
                 return
@@ -155,12 +157,10 @@ class IndexFile:
             if time < begin:
                 return
 
-    # --- writing -------------------------------------------------------------------------
-
     def put_keys(
         self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
     ) -> int:
-        """Adds one message's items (``IndexFile#putKey``); how many fitted.
+        """Adds one message's items (``IndexFile#putKey``); returns how many fitted.
 
         :raises OSError: the disk is full; the file is as it was.
         """
@@ -197,7 +197,7 @@ class IndexFile:
     def put_keys_by(
         self, kernel: ModuleType, key_hashes: list[int], physical_offset: int, store_timestamp: int
     ) -> int:
-        """:meth:`put_keys` by the compiled kernel, where there is disk space for all slots."""
+        """:meth:`put_keys` by the compiled kernel, if all slots can have their disk blocks."""
         added, stamp = len(key_hashes), (physical_offset, store_timestamp)
         fits = added and self.header.index_count + added <= self.geometry.index_num
         if not fits or not self._reserve_slots():
@@ -214,8 +214,8 @@ class IndexFile:
         return added
 
     def put_key_run(self, kernel: ModuleType, keys: KeyRun, start: int) -> int:
-        """:meth:`put_key_batch` by the compiled kernel, which stores many keys beside whatever
-        comes next: who asks for the header waits for it. Errors as there."""
+        """:meth:`put_key_batch` by a thread of the compiled kernel, which goes on when this
+        returns. Reading :attr:`header` waits for it. The same errors."""
         end = min(keys.keys, start + self.geometry.index_num - self.header.index_count)
         if end <= start:
             return start
@@ -227,26 +227,25 @@ class IndexFile:
         return end
 
     def _places(self, run: NewItems) -> tuple[Any, int, int, int, int]:
-        """What the kernel stores items into: the buffer, where slots begin, how many there are,
-        where items begin, and the number of the next one."""
+        """Where the kernel stores items: the buffer, the position and number of the slots, the
+        position of the items, and the number of the next item."""
         geometry = self.geometry
         slots, items = geometry.slot_position(0), geometry.item_position(0)
         return self.mapped.buffer, slots, geometry.hash_slot_num, items, run.number
 
     def _put_items(self, run: NewItems, store: Callable[[NewItems], int]) -> None:
-        """Adds items that fit, one at least: has ``store`` store them and their slots, items first,
-        which says how many slots were empty, and stores the header.
+        """Adds one or more items that fit, and stores the header. Errors as of :meth:`put_keys`.
 
-        :raises OSError: the disk is full; the file is as it was.
+        :param store: stores the items and then their slots; returns how many slots were empty.
         """
         run, header = self._make_room(run)
         self.store_header(header.with_slots(store(run)))
 
     def _make_room(self, run: NewItems) -> tuple[NewItems, IndexHeader]:
-        """Makes sure of disk space for items that fit, one at least, and for all slots: what they
-        are stored with, and the header behind them, but for slots that they are the first of.
+        """Allocates the blocks of one or more items that fit, and of all slots.
 
-        :raises OSError: the disk is full; the file is as it was.
+        Returns ``run`` with the file's part filled in, and the next header: only its count of used
+        slots is still the old one. :raises OSError: the disk is full; the file is as it was.
         """
         header, mapped = self.header, self.mapped
         count, items = header.index_count, self.geometry.item_position(0)
@@ -260,11 +259,11 @@ class IndexFile:
         if not self._has_slots:
             mapped.reserve(0, items)
             self._has_slots = True
-            if run.added * PAGE >= items:  # Most of their pages get one of these.
+            if run.added * PAGE >= items:  # Most pages of slots will be stored into.
                 mapped.touch(0, items)
         mapped.reserve(position, size)
         mapped.touch(position, position + size)
-        # First, for an interrupt must not leave something that no flush knows of.
+        # Noted first: after an interrupt a flush must know of everything.
         mapped.mark_dirty(0, position + size)
         mapped.forget_behind(position, items)
         return run, header._replace(
@@ -276,7 +275,7 @@ class IndexFile:
         )
 
     def _reserve_slots(self) -> bool:
-        """Makes sure of disk space for all slots; False: there is none, but perhaps for some."""
+        """Allocates the blocks of all slots. False: the disk is too full for all of them."""
         if not self._has_slots:
             try:
                 self.mapped.reserve(0, self.geometry.item_position(0))
@@ -286,8 +285,8 @@ class IndexFile:
         return True
 
     def room_for(self, items: int) -> int:
-        """Makes sure of disk space for all slots and the next ``items`` items, or as many as fit;
-        the number of the first one without it."""
+        """Allocates the blocks of all slots and of the next ``items`` items, or as many as fit.
+        Returns the number of the first item without blocks."""
         count = self.header.index_count
         items = min(items, self.geometry.index_num - count)
         if items <= 0 or not self._reserve_slots():
@@ -300,15 +299,12 @@ class IndexFile:
 
     @staticmethod
     def _linkable(slot_value: int, index_count: int) -> int:
-        """A slot value as ``putKey`` takes it: out of range counts as empty."""
+        """A slot's value as ``putKey`` reads it: one that is out of range counts as empty."""
         return slot_value if 0 < slot_value <= index_count else _NO_ITEM
 
     def put_key_batch(self, keys: KeyBatch, start: int) -> int:
-        """Adds items ``start`` … of a batch, as many as fit; the number after the last one.
-
-        The batch's arrays are parallel and in log order.
-
-        :raises OSError: the disk is full; the file is as it was.
+        """Adds the keys of a batch, in log order, from number ``start`` on, as many as fit.
+        Returns the number behind the last one. Errors as of :meth:`put_keys`.
         """
         from rmqctl.engine.index.links import store_batch
 
@@ -324,9 +320,10 @@ class IndexFile:
         return end
 
     def slot_array(self, *, writable: bool = False) -> NDArray[np.int32]:
-        """The slots as one array, big-endian int32 by slot number: a copy, or, for storing into
-        them where they are reserved, over the map; that one is to be dropped before the file is
-        closed."""
+        """A copy of all slots: big-endian int32, by slot number.
+
+        :param writable: a view of the map instead. Drop it before the file is closed.
+        """
         import numpy as np
 
         count, position = self.geometry.hash_slot_num, self.geometry.slot_position(0)
@@ -343,8 +340,10 @@ class IndexFile:
         return np.frombuffer(data, ">i4")
 
     def items(self, start: int, count: int, *, counted: bool = True) -> NDArray[np.void]:
-        """A copy of up to ``count`` items from number ``start``, as an array of the item's dtype,
-        in the order of their numbers: of those that are ``counted``, else of all that fit."""
+        """A copy of up to ``count`` items from number ``start`` on, as an array of ``item_dtype``.
+
+        :param counted: only items that the header counts; else all that fit into the file.
+        """
         import numpy as np
 
         from rmqctl.engine.index.links import item_dtype
@@ -355,14 +354,15 @@ class IndexFile:
         return np.frombuffer(data, item_dtype())
 
     def store_header(self, header: IndexHeader) -> None:
-        """Stores the header; the count last, so that what is counted is whole."""
+        """Stores the header, the count last: every item that is counted is complete."""
         data = header.pack()
         self.mapped.write(0, data[:_INDEX_COUNT_POSITION])
         self.mapped.write(_INDEX_COUNT_POSITION, data[_INDEX_COUNT_POSITION:])
         self.header = header
 
     def uncounted_items(self) -> int:
-        """How many items stand behind the counted ones; a cut store may have left some of zeros."""
+        """How many items stand behind the counted ones, up to a long run of zeros; a torn store
+        may have left some of them zero."""
         position = start = self.geometry.item_position(max(self.header.index_count, 1))
         end = start
         while data := self.mapped.read_aside(position, _ZERO_RUN):
@@ -374,7 +374,7 @@ class IndexFile:
         return -(-(end - start) // ITEM.size)
 
     def items_of_last_message(self) -> int:
-        """How many counted items at the end belong to the message at ``end_phy_offset``."""
+        """How many of the last counted items belong to the message at ``end_phy_offset``."""
         index_no = self.item_count
         while index_no > 0 and self.item(index_no).physical_offset == self.header.end_phy_offset:
             index_no -= 1
@@ -385,7 +385,7 @@ class IndexFile:
         self.mapped.flush()
 
     def flush_full(self) -> None:
-        """:meth:`flush` of a file that gets no item any more."""
+        """:meth:`flush` of a full file."""
         self.flush()
 
     def close(self) -> None:
@@ -395,6 +395,6 @@ class IndexFile:
             self.mapped.close()
 
     def settle(self) -> None:
-        """Waits until everything that was put is stored. Any thread may: nothing is changed."""
+        """Waits until the kernel has stored everything that was put. Any thread may call it."""
         if (live := self.live) is not None:
             _ = live.fields

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from rmqctl.engine.index.lookup import IndexReader, KeyRows, Lookup, RowMaker
     from rmqctl.engine.read.lines import KeyLines, LineMaker
 
-#: Lookups after which the kernel is worth its loading.
+#: Number of lookups after which loading the compiled kernel pays.
 _MANY_QUERIES = 32
-#: What says that the kernel cannot read a file, or an argument that is no Unicode.
+#: Errors of the kernel for a file that it cannot read, or a text that is no valid Unicode.
 _NOT_READ = (OSError, EOFError, UnicodeEncodeError, OverflowError)
 #: Files that stay open from one lookup to the next.
 _KEPT = 16
 
 
 class QueryItem(NamedTuple):
-    """One hit of an index query: the file, the number of the item in it, the item."""
+    """One hit of an index query: the file, the item's number in it, the item, and its time (ms)."""
 
     path: Path
     index_no: int
@@ -39,13 +39,13 @@ class QueryItem(NamedTuple):
 
 
 class IndexService:
-    """The files of ``index/`` in order of their names, for reading: opened when they are needed.
+    """The files of ``index/`` in the order of their names, for reading.
 
-    Lookups leave those open that were looked into last, and what is open is what they look into,
-    whatever became of its name. Any thread may ask.
+    Files are opened when they are needed, and the last ones used stay open. An open file is used
+    even when its name is gone. Any thread may look up.
     """
 
-    #: Whether messages may be indexed while an item is looked for.
+    #: Whether messages may be indexed during a lookup.
     is_growing = False
 
     def __init__(self, directory: Path, geometry: Geometry) -> None:
@@ -61,20 +61,20 @@ class IndexService:
                 self.foreign.append(name)
         self._lookups: OpenCache[str, Lookup] = OpenCache(_KEPT)
         self._readers: list[IndexReader] | None = None
-        #: So many files there were when these were opened; -1: they were not.
+        #: Number of files when ``_readers`` were opened; -1: they are not open.
         self._readers_of = -1
         self._queries = 0
-        #: What looks keys up where there are many: who asks once does not wait for it to load.
+        #: The compiled kernel, loaded after many lookups: a single one would wait longer for it.
         self.compiled: ModuleType | None = None
         self._irregular: dict[Path, int] | None = None
         self._is_of_other_geometry = False
 
     @property
     def irregular(self) -> dict[Path, int]:
-        """Files of a wrong length, and how long they are: a reader passes over them.
+        """Files of a wrong length, and their lengths. A reader skips them.
 
-        When no file is as long as the geometry says, and some hold something, it is the geometry
-        that may be wrong, and none is here: opening one tells.
+        Empty when no file has the length of the geometry and some are not empty: then the geometry
+        may be wrong, and opening a file raises an error.
         """
         if self._irregular is None:
             self._look_at_lengths()
@@ -83,8 +83,8 @@ class IndexService:
 
     @property
     def is_of_other_geometry(self) -> bool:
-        """Whether some files hold something, and none is as long as the geometry says: none of
-        them can be read."""
+        """Whether no file has the length of the geometry, and some are not empty: none of them can
+        be read."""
         if self._irregular is None:
             self._look_at_lengths()
         return self._is_of_other_geometry
@@ -92,7 +92,7 @@ class IndexService:
     def _look_at_lengths(self) -> None:
         sizes = {}
         for path in self.paths:
-            with suppress(OSError):  # Opening tells of those.
+            with suppress(OSError):  # Opening such a file will raise.
                 sizes[path] = path.stat().st_size
         wrong = {path: size for path, size in sizes.items() if size != self.geometry.file_size}
         self._is_of_other_geometry = len(wrong) == len(sizes) and any(wrong.values())
@@ -103,7 +103,7 @@ class IndexService:
         return IndexFile(MappedFile.open(path), self.geometry)
 
     def files(self) -> Iterator[IndexFile]:
-        """Every file in order, but :attr:`irregular` ones, each open only while it is looked at."""
+        """Every file in order, without the :attr:`irregular` ones. Each is open until the next."""
         for path in self.paths:
             if path in self.irregular:
                 continue
@@ -114,11 +114,11 @@ class IndexService:
                 file.close()
 
     def settle(self) -> None:
-        """Told before a lookup: who puts, too, has everything stored then."""
+        """Called before a lookup; a writer waits here until all items are stored."""
 
     def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
-        """Items of a key hash, newest file first (``IndexService#queryOffset``). Of a message that
-        is indexed meanwhile there may be none."""
+        """Items of a key hash with times in ``[begin, end]`` (ms), newest file first
+        (``IndexService#queryOffset``). A message that is indexed meanwhile may be missed."""
         self.settle()
         self._queries += 1
         if self._queries == _MANY_QUERIES:
@@ -142,12 +142,13 @@ class IndexService:
         begin: int,
         most: int,
     ) -> KeyRows | None:
-        """The newest ``most`` messages of a key from a time (ms) on, made by the kernel's ``rows``
-        of what stands in the log, where ``find`` gives the file of an offset.
+        """The newest ``most`` messages of a key, as rows that the kernel makes from the log.
 
-        None where it does not make all of them: there is no record somewhere, or it is not plain,
-        or there are more than a few, or the kernel is not there, or has no such text, which is what
-        an argument has of other bytes than UTF-8: :meth:`query` gives them.
+        :param rows: the kernel's ``Rows``. :param find: returns the log file of a physical offset.
+        :param begin: earliest store time (ms).
+        :returns: None when the kernel does not make all rows, so that :meth:`query` has to: there
+            is no kernel, a record is missing or not plain, there are too many, or a text is no
+            valid Unicode.
         """
         readers = self._settled_readers()
         if self.compiled is None or readers is None:
@@ -157,7 +158,7 @@ class IndexService:
                 rows, readers, find, topic, key, begin, self.is_growing, most
             )
         except _NOT_READ:
-            return None  # A search item by item comes upon it too, and says of which file.
+            return None  # A search item by item fails as well, and names the file.
         return found
 
     def lines_of_keys(
@@ -169,8 +170,9 @@ class IndexService:
         begin: int,
         most: int,
     ) -> KeyLines | None:
-        """The messages of :meth:`rows_of_key` of the first keys as ``lines``: before a key of which
-        that gives none, or when there are enough, it ends; None where it does not begin."""
+        """:meth:`rows_of_key` for several keys, as lines of text. It stops before a key for which
+        that method would return None, and when there are enough lines; None when that is the first
+        key."""
         readers = self._settled_readers()
         if self.compiled is None or readers is None:
             return None
@@ -183,13 +185,13 @@ class IndexService:
         return made
 
     def expect_many(self) -> None:
-        """Told before many lookups: the kernel, where there is one, is worth its loading."""
+        """Called before many lookups: loads the compiled kernel, if there is one."""
         if self.compiled is None:
             self._load()
 
     def _settled_readers(self) -> list[IndexReader] | None:
-        """What the kernel looks into all files with, which have what was stored so far; None where
-        it does not."""
+        """The kernel's readers of all files, newest first, when all items are stored; None when the
+        kernel does not read all of them."""
         if self.compiled is None:
             return None
         self.settle()
@@ -199,8 +201,8 @@ class IndexService:
         return self._readers
 
     def _compiled_readers(self) -> list[IndexReader] | None:
-        """What the kernel looks into all files with, newest first; None where it does not, or there
-        are more than stay open."""
+        """The kernel's readers of all files, newest first. None when it does not read one of them,
+        or there are more than stay open."""
         paths = [path for path in reversed(self.paths) if path not in self.irregular]
         if len(paths) > _KEPT:
             return None
@@ -229,27 +231,28 @@ class IndexService:
         return found
 
     def unsafe_since(self, index_timestamp: int) -> int | None:
-        """Begin (store time, ms) of the oldest file that a start after a crash throws away, when
-        the checkpoint's index time is this; None: it throws none away (``IndexService#load``)."""
+        """Begin time (ms) of the oldest file that a start after a crash deletes when the
+        checkpoint's index time is ``index_timestamp``; None when it deletes none
+        (``IndexService#load``)."""
         since, is_odd = None, False
         for path in reversed(self.paths):
             header = self._header(path)
             if header is not None and header.index_count <= 1 and not header.end_timestamp:
-                continue  # A crash leaves zeros of one that was just made, and tells nothing.
+                continue  # A new file that a crash has left as zeros says nothing.
             if header is None or 0 <= header.end_timestamp <= index_timestamp:
-                # Where the file behind it begins the header of that does not tell.
+                # The header of the file behind it is not to be trusted for its begin.
                 return header.end_timestamp if is_odd and header is not None else since
             since, is_odd = header.begin_timestamp, not header.is_plausible
         return 0 if is_odd else since
 
     def filled_timestamp(self, changed: Collection[Path] = ()) -> int:
-        """End timestamp of the newest full file before those that are ``changed``; 0 without: the
-        engine's checkpoint has it when that file is on disk (``IndexService#flush``)."""
+        """End time (ms) of the newest full file before the first ``changed`` one; 0 without. It
+        goes to the checkpoint when that file is on disk (``IndexService#flush``)."""
         return next(self._filled_timestamps(changed), 0)
 
     def latest_timestamp(self, changed: Collection[Path]) -> int:
-        """The latest of all full files before those that are ``changed``, which is to stay trusted,
-        too: an older one than the newest, where the clock has gone back. Looks at every file."""
+        """The latest end time (ms) of all full files before the first ``changed`` one. Where the
+        clock was set back, it is not that of the newest file. Reads every header."""
         return max(self._filled_timestamps(changed), default=0)
 
     def _filled_timestamps(self, changed: Collection[Path]) -> Iterator[int]:
@@ -261,11 +264,11 @@ class IndexService:
                 yield header.end_timestamp
 
     def last_header(self) -> IndexHeader | None:
-        """That of the newest file; None without one, or where it is of a wrong length."""
+        """The header of the newest file; None without files, or when that is irregular."""
         return self._header(self.paths[-1]) if self.paths else None
 
     def _header(self, path: Path) -> IndexHeader | None:
-        """The header of a file; None of one of a wrong length."""
+        """The header of a file; None when the file is irregular."""
         if path in self.irregular:
             return None
         file = self.open(path)
@@ -273,10 +276,10 @@ class IndexService:
         return file.header
 
     def close(self) -> None:
-        """Lets go of the files; what somebody looks into lives on with him."""
+        """Drops the open files. A lookup that still runs goes on with its files."""
         self._forget()
 
 
 def is_index_name(name: str) -> bool:
-    """Whether a name is one that the engine gives: ``yyyyMMddHHmmssSSS``."""
+    """Whether a name has the form of an index file's: ``yyyyMMddHHmmssSSS``."""
     return len(name) == 17 and name.isascii() and name.isdigit()

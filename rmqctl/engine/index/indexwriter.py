@@ -1,5 +1,5 @@
-"""The writing half of :mod:`rmqctl.engine.index.indexservice`: messages get their items, and full
-files a next one."""
+"""The writing half of :mod:`rmqctl.engine.index.indexservice`: it adds the items of messages, and
+makes the next file when one is full."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class IndexFilesTooSmall(UsageError):
-    """Index files without room for an item would be made."""
+    """The settings ask for index files that have no room for an item."""
 
     template = (
         "index files with a maxIndexNum of {count} have no room for an item, and a broker makes "
@@ -35,8 +35,10 @@ class IndexFilesTooSmall(UsageError):
 
 
 class KeyRun(NamedTuple):
-    """Index keys in the order of their items, of records that the compiled kernel has stored: the
-    columns of a ``KeyBatch`` as this machine's numbers, of 32, 64 and 64 bits."""
+    """The index keys of records that the compiled kernel has stored, in the order of their items.
+
+    These are the columns of a ``KeyBatch``, as native numbers of 32, 64 and 64 bits.
+    """
 
     key_hash: bytearray
     physical_offset: bytearray
@@ -44,7 +46,7 @@ class KeyRun(NamedTuple):
 
     @property
     def keys(self) -> int:
-        """How many there are."""
+        """How many keys there are."""
         return len(self.physical_offset) // 8
 
     def at(self, number: int) -> tuple[int, int]:
@@ -58,8 +60,8 @@ class IndexServiceWriter(IndexService):
     """The index of a store that is open for writing; its newest file stays open.
 
     :param root: the directory below which no link is followed.
-    :param is_new: nobody else knows of the directory yet, which has no files and gets them from
-        batches: each is whole when it is full or after :meth:`flush`, its name on disk after
+    :param is_new: the directory is empty and nobody else knows of it yet. Its files get batches
+        only. A file is whole when it is full or after :meth:`flush`; its name is on disk after
         :func:`~rmqctl.engine.files.durable.sync_directories`.
     """
 
@@ -70,17 +72,17 @@ class IndexServiceWriter(IndexService):
     ) -> None:
         """:raises IndexFilesTooSmall: no file would have room for an item."""
         if geometry.index_num < 2:
-            # Item 0 is nobody's: of such a file ``IndexFile#putKey`` refuses every key.
+            # Item 0 is never used, so ``IndexFile#putKey`` refuses every key for such a file.
             raise IndexFilesTooSmall(count=geometry.index_num, default=DEFAULT_MAX_INDEX_NUM)
         super().__init__(directory, geometry)
         self._is_new = is_new
         self.root = root
-        #: Called before a full file is forced to disk: what it speaks of must be there first.
+        #: Called before a full file is forced to disk: the records it names must be there first.
         self.before_flush: Callable[[], object] = lambda: None
-        #: End timestamp of the newest file that was forced to disk, as each is when there is
-        #: another one (``IndexService#flush``); 0: none was. One that is only full may be lost.
+        #: End timestamp of the newest file that was forced to disk; 0: none was. That happens when
+        #: the next file is made (``IndexService#flush``): a full file alone may still be lost.
         self.forced_timestamp = 0
-        #: Stores single messages' items, where somebody has asked for it.
+        #: The kernel, where it shall store the items of single messages.
         self.kernel: ModuleType | None = None
         #: The newest file, where it is open.
         self.newest: IndexFile | None = None
@@ -93,19 +95,21 @@ class IndexServiceWriter(IndexService):
         return self.newest
 
     def open_writable(self, path: Path) -> IndexFile:
-        """Opens one file for writing, which nobody else of this service has open; the caller closes
+        """Opens one file for writing. This service has it open nowhere else then; the caller closes
         it."""
         self.close()
         return IndexFile(MappedFile.open_writable(self.root, path), self.geometry)
 
     def remove(self, path: Path) -> None:
-        """Removes a file for good; errors as of :func:`~rmqctl.engine.files.paths.remove_file`."""
+        """Removes a file for good. Raises what
+        :func:`~rmqctl.engine.files.paths.remove_file` raises."""
         self.close()
         remove_file(self.root, path)
         self.paths.remove(path)
 
     def recover(self, store_timestamp_at: Callable[[int], int | None]) -> None:
-        """Undoes what a killed writer did not finish (:meth:`IndexFile.repair`)."""
+        """Undoes what a killed writer did not finish
+        (:func:`rmqctl.engine.index.mending.repair`)."""
         last = self.last()
         if last is None:
             return
@@ -125,8 +129,9 @@ class IndexServiceWriter(IndexService):
         if last is not None and not last.is_full:
             return last
         if last is not None:
-            # On disk before there is another one: a start doubts the newest file only. All of it,
-            # for what an earlier process stored, and was killed, is noted nowhere here.
+            # A full file must be on disk before there is a next one: a start doubts only the
+            # newest. All of it is flushed: nothing here notes what an earlier, killed process
+            # stored.
             self.before_flush()
             last.mapped.mark_dirty(0, last.mapped.size)
             last.flush_full()
@@ -152,7 +157,7 @@ class IndexServiceWriter(IndexService):
         return NewIndexFile(mapped, self.geometry)
 
     def _new_name(self) -> str:
-        """A name of the current local time, after every existing one."""
+        """A name made of the current local time, and after every existing name."""
         name = datetime.now().strftime("%Y%m%d%H%M%S%f")[:17]
         newest = max([p.name for p in self.paths], default="")
         return name if name > newest else str(int(newest) + 1)
@@ -160,10 +165,11 @@ class IndexServiceWriter(IndexService):
     def put_message(
         self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
     ) -> list[int]:
-        """Indexes one message (``IndexService#buildIndex``); end timestamps of files it filled.
+        """Indexes one message (``IndexService#buildIndex``). Returns the end timestamps of the
+        files that it filled.
 
-        A message without keys makes the file that its items would go to, too. One that the index
-        already ends with gets only the items that are missing, and makes no file for none.
+        A message without keys also makes the file that its items would go to. If the message is the
+        last one in the index, only its missing items are added; if none is, no file is made.
         """
         filled: list[int] = []
         pending = list(key_hashes)
@@ -188,7 +194,7 @@ class IndexServiceWriter(IndexService):
     def _items_of_last_message(self) -> int:
         """How many items the index has of its last message, over all files that hold some.
 
-        An irregular file ends the search: nobody reads it, so items in it count for nothing.
+        An irregular file ends the search: nobody reads it, so its items do not count.
         """
         count, end = 0, self._end_phy_offset()
         for path in reversed(self.paths):
@@ -198,7 +204,7 @@ class IndexServiceWriter(IndexService):
             opened = file or self.open(path)
             try:
                 if opened.header.end_phy_offset != end:
-                    # All items of the file behind it are this message's, and it has none here.
+                    # The message has all items of the next file, and none in this one.
                     break
                 own = opened.items_of_last_message()
                 count += own
@@ -210,10 +216,10 @@ class IndexServiceWriter(IndexService):
         return count
 
     def put_batch(self, keys: KeyBatch, last_record: int) -> list[int]:
-        """:meth:`put_message` for a batch; end timestamps of files that it filled.
+        """:meth:`put_message` for a batch. Returns the end timestamps of the files that it filled.
 
-        ``last_record`` is the physical offset of the batch's last record: without a key it still
-        makes the next file when the one before is full.
+        :param last_record: physical offset of the batch's last record. Even without a key it makes
+            the next file when the newest is full.
         """
         import numpy as np
 
@@ -232,15 +238,16 @@ class IndexServiceWriter(IndexService):
         return filled
 
     def put_run(self, kernel: ModuleType, keys: KeyRun, last_record: int) -> list[int] | None:
-        """:meth:`put_batch` of keys that all lie behind those that there are; None: some do not,
-        and nothing is stored. What is stored may be so only after :meth:`settle`."""
+        """:meth:`put_batch` for keys that all lie behind the index's last message. Returns None,
+        and stores nothing, when some do not. The items may be in the file only after
+        :meth:`settle`."""
         filled: list[int] = []
         at, count, is_full = 0, keys.keys, False
         if count and keys.at(0)[0] <= self._end_phy_offset():
             return None
         while at < count:
             file = self.last_or_new()
-            # Not asked of the file afterwards, which would wait for it.
+            # Asked before: afterwards the file's header would wait for the kernel.
             room = file.geometry.index_num - file.header.index_count
             start, at = at, file.put_key_run(kernel, keys, at)
             is_full = at - start == room
@@ -255,13 +262,13 @@ class IndexServiceWriter(IndexService):
         return filled
 
     def _end_phy_offset(self) -> int:
-        """Where the last message with items lies; -1 without a file."""
+        """Physical offset of the last message with items; -1 without a file."""
         last = self.last()
         return -1 if last is None else last.header.end_phy_offset
 
     def settle(self) -> None:
-        """Waits until everything that was put is stored: who looks into the files by himself, and
-        not by this object, sees it then."""
+        """Waits until everything that was put is stored. Only then do others who read the files
+        see it."""
         newest = self.newest
         if newest is not None:
             newest.settle()

@@ -1,7 +1,7 @@
-"""Index items by the array: how they hang on their slots, and their times.
+"""Whole arrays of index items: their links, and their times.
 
-What ``IndexFile#putKey`` does to one item after the other, done to a run of them; put and verify
-share it.
+``IndexFile#putKey`` links one item after the other. Here a run of items is linked at once; put and
+verify share this.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NO_ITEM = 0
 
 
 class Links(NamedTuple):
-    """How a run of items hangs on its slots.
+    """The links of a run of items.
 
-    ``previous`` (int32) is parallel to the items. ``slot`` (int64, each once) are the
-    numbers of the slots that were touched, ``newest`` (int32), parallel to them, their newest
-    items; ``fresh_slots`` of them were empty before.
+    ``previous`` (int32, parallel to the items) are the numbers of the items before them in their
+    slots. ``slot`` (int64, each once) are the numbers of the touched slots, and ``newest`` (int32,
+    parallel to ``slot``) the numbers of their newest items. ``fresh_slots`` of them were empty.
     """
 
     previous: NDArray[np.int32]
@@ -45,11 +45,11 @@ def link_items(
     newest_of_slot: NDArray[np.int32],
     count: int,
 ) -> Links:
-    """The links of consecutive items: what ``putKey`` gives one after the other.
+    """Links consecutive items, as ``putKey`` would one after the other.
 
-    ``slot`` (int64) and ``number`` (int32, ascending) are parallel, at least one item;
-    ``newest_of_slot`` (int32, by slot number) is the state before them, ``count`` the header's
-    index count then. Values out of range count as empty.
+    ``slot`` (int64) and ``number`` (int32, ascending) are parallel: slot and number of each item,
+    at least one. ``newest_of_slot`` (int32, by slot number) are the slots before these items, and
+    ``count`` is the header's index count then. A slot's value out of range counts as empty.
     """
     kernel = compiled()
     if kernel is None:
@@ -71,7 +71,7 @@ def links_by_sorting(
     newest_of_slot: NDArray[np.int32],
     count: int,
 ) -> Links:
-    """:func:`link_items` in numpy: the same of int64, int32 and int32."""
+    """:func:`link_items` in numpy, with the same arguments (int64, int32 and int32)."""
     order = stable_order(slot)
     sorted_slot, sorted_number = slot[order], number[order]
     first = np.empty(len(order), bool)
@@ -101,8 +101,8 @@ def item_dtype() -> np.dtype[np.void]:
 
 
 def store_batch(file: IndexFile, keys: KeyBatch, run: NewItems) -> int:
-    """Stores a batch of items, then their slots, where both are reserved; how many slots were
-    empty."""
+    """Stores a batch of items, then their slots. Both have their disk blocks already. Returns how
+    many of the slots were empty."""
     number = np.arange(run.number, run.number + run.added, dtype=np.int32)
     slots = file.slot_array(writable=True)
     slot = keys.key_hash.astype(np.int64) % file.geometry.hash_slot_num

@@ -1,9 +1,9 @@
 """Lookups in one index file, which stays open from one to the next.
 
-Nothing is looked at through the map, which a file that shrinks would end the process with. A
-broker may be writing the file: the header is read by every lookup. Where the kernel gives a key's
-rows or lines it keeps the header, and reads it again when the slot's newest item is not one of
-those that it counts.
+Nothing is read through the map: reading it after another process has cut the file would end this
+process. A broker may be writing the file, so every lookup reads the header. When the kernel gives
+a key's rows or lines, it keeps the header and reads it again only when the slot's newest item is
+not counted.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from rmqctl.errors import CannotRead
 if TYPE_CHECKING:
     from types import ModuleType
 
-#: Items that the kernel gives at once: few are wanted of most keys.
+#: Items that the kernel gives at once. Most keys have few.
 _AT_ONCE = 64
 
 
 #: A key hash, the first and the last store time, and whether the file is growing.
 WantedItems = tuple[int, int, int, bool]
-#: The header's begin and count, and the number of the next item; 0: there is none.
+#: The header's begin time (ms) and count, and the number of the next item; 0: there is none.
 ReachedItem = tuple[int, int, int]
-#: Number, physical offset, seconds, number of the item before.
+#: Number, physical offset, time difference (s), and number of the item before in its slot.
 Hit = tuple[int, int, int, int]
 
 
@@ -43,15 +43,15 @@ class IndexReader(Protocol):
 
 
 class RowMaker(Protocol):
-    """The kernel's ``Rows``, which :meth:`IndexService.rows_of_key` hands to the kernel again."""
+    """The kernel's ``Rows``; :meth:`IndexService.rows_of_key` only hands it to the kernel."""
 
 
-#: Rows of a key, in log order, and how many items of its hash have records of other keys.
+#: Rows of a key, in log order, and how many items with its hash belong to other keys.
 KeyRows = tuple[list[Any], int]
 
 
 class Found(NamedTuple):
-    """What a lookup tells: where the file's times begin (ms), and numbers and items, newest
+    """What a lookup finds: the file's begin time (ms), and items with their numbers, newest
     first."""
 
     begin_timestamp: int
@@ -59,21 +59,21 @@ class Found(NamedTuple):
 
 
 class Lookup(Protocol):
-    """Gives the items of a key hash, as :meth:`IndexFile.select` does; none where the file's times
-    do not meet the asked ones. Any thread may ask."""
+    """Gives the items of a key hash, as :meth:`IndexFile.select` does; none if the file's times
+    do not overlap the asked ones. Any thread may ask."""
 
     def __call__(self, key_hash: int, begin: int, end: int, *, is_growing: bool) -> Found: ...
 
     @property
     def reader(self) -> IndexReader | None:
-        """The kernel's, where it looks."""
+        """The kernel's reader, if the kernel does the lookup."""
 
 
 class FileLookup:
     """:class:`Lookup` by reading item by item."""
 
     def __init__(self, path: Path, geometry: Geometry) -> None:
-        """:raises CannotRead: as of a file that is opened. :raises FileLengthContradiction: it has
+        """:raises CannotRead: the file cannot be opened. :raises FileLengthContradiction: it has
         another length than its geometry."""
         self.geometry = geometry
         self.mapped = IndexFile(MappedFile.open(path), geometry).mapped
@@ -91,10 +91,10 @@ class FileLookup:
 
 
 class CompiledLookup:
-    """:class:`Lookup` by the compiled kernel, which has the file open for itself."""
+    """:class:`Lookup` by the compiled kernel, which opens the file again for itself."""
 
     def __init__(self, kernel: ModuleType, by_reading: FileLookup) -> None:
-        """:raises OSError: the system has no way to open what is open."""
+        """:raises OSError: the system cannot open a descriptor a second time."""
         geometry = by_reading.geometry
         descriptor = by_reading.mapped.descriptor
         self._path = by_reading.mapped.path
@@ -129,12 +129,13 @@ class CompiledLookup:
 
 
 def lookup_of(path: Path, geometry: Geometry, kernel: ModuleType | None) -> Lookup:
-    """What looks into a file: the kernel where there is one, and a way to hand it the file.
+    """The lookup of a file: by the kernel if there is one and it can open the file, else by
+    reading.
 
-    :raises CannotRead, FileLengthContradiction: as of :class:`FileLookup`.
+    :raises CannotRead, FileLengthContradiction: as :class:`FileLookup` does.
     """
     by_reading = FileLookup(path, geometry)
-    # No engine has more: they are Java's ints.
+    # Larger numbers are no Java ints: no engine writes them.
     if kernel is None or not 0 < geometry.hash_slot_num <= INT_MAX >= geometry.index_num:
         return by_reading
     try:

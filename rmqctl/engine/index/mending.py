@@ -1,7 +1,7 @@
 """Index files that a killed writer left, or that a start cuts: links and headers made anew.
 
-A slot holds the number of its newest item, an item that of the one before it in its chain
-(``IndexFile#putKey``), so slots and links follow from the items alone.
+A slot holds the number of its newest item, and each item the number of the one before it in the
+slot (``IndexFile#putKey``). So slots and links follow from the items' key hashes alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 from rmqctl.engine.index.header import HEADER, ITEM, SLOT, IndexHeader, IndexItem, first_header
 from rmqctl.engine.index.indexfile import ITEMS_AT_ONCE, IndexFile
 
-#: More than one bulk of a killed writer can leave.
+#: More uncounted items than one bulk of a killed writer can leave.
 _MOST_UNCOUNTED = 1 << 20
 
 
@@ -28,11 +28,13 @@ def repair(
     store_timestamp_at: Callable[[int], int | None],
     previous: IndexHeader | None = None,
 ) -> int:
-    """Undoes items that a killed writer stored but did not count; how many.
+    """Undoes items that a killed writer stored but did not count. Returns how many.
 
-    An item keeps the slot's former value, so the oldest of a slot restores it. A repair that is
-    killed can be done again. ``store_timestamp_at`` tells a record's store
-    time and ``previous`` is the header of the file before, for the header's begin and end.
+    An item keeps its slot's former value, so the slot's oldest uncounted item restores it. A repair
+    that is killed can be done again.
+
+    :param store_timestamp_at: gives the store time (ms) of the record at a physical offset.
+    :param previous: the header of the file before.
     """
     first = index.header.index_count
     if first > index.geometry.index_num:
@@ -79,8 +81,10 @@ def _header_of_counted(
     previous: IndexHeader | None,
     was_cut: bool,
 ) -> IndexHeader:
-    """The header as it was when the last counted item was stored. Where ``was_cut`` is false
-    only its end can be wrong."""
+    """The header as it was when the last counted item was stored.
+
+    :param was_cut: there were uncounted items; without them only the header's end can be wrong.
+    """
     header, count = index.header, index.header.index_count
     if count <= 1:
         return first_header(previous)
@@ -99,8 +103,10 @@ def _header_of_counted(
 def _linked(
     index: IndexFile, kept: int, slots: NDArray[np.int32]
 ) -> Iterator[tuple[NDArray[np.void], NDArray[np.int32]]]:
-    """Some of the first ``kept`` items, and the links that follow from those before them;
-    ``slots``, zeros in the beginning, are in the end as they follow from all."""
+    """Pieces of the first ``kept`` items (``item_dtype``) with their right links (int32, parallel).
+
+    ``slots`` (int32) begins as zeros; behind the last piece it has the right slots of all.
+    """
     import numpy as np
 
     from rmqctl.engine.index.links import link_items
@@ -115,7 +121,7 @@ def _linked(
 
 
 def is_linked(index: IndexFile) -> bool:
-    """Whether slots and links, and the end that the header has, are those of the items."""
+    """Whether slots, links and the header's end are right for the items."""
     import numpy as np
 
     kept = index.item_count
@@ -134,10 +140,11 @@ def is_linked(index: IndexFile) -> bool:
 
 
 def keep(index: IndexFile, kept: int, store_timestamp_at: Callable[[int], int | None]) -> None:
-    """Keeps the first ``kept`` items, at least one, with links and header that follow from
-    them; what stands behind them becomes zeros.
+    """Keeps the first ``kept`` items, at least one, and makes links, slots and header right for
+    them. Everything behind them becomes zeros.
 
-    Slots first, so that no moment of it leads to an item that is gone.
+    The slots are stored before items are cleared, so no slot ever names a cleared item.
+
     :raises OSError: the disk failed.
     """
     import numpy as np
@@ -154,7 +161,9 @@ def keep(index: IndexFile, kept: int, store_timestamp_at: Callable[[int], int | 
     header = index.header._replace(index_count=kept + 1, hash_slot_count=int((slots > 0).sum()))
     oldest, newest = index.item(1).physical_offset, index.item(kept).physical_offset
     begin, end = store_timestamp_at(oldest), store_timestamp_at(newest)
-    if end is None:  # The log has lost the record, whose second the item has; the first one not.
+    if (
+        end is None
+    ):  # The log has lost the record. The item has its second, but the first item has none.
         seconds = index.item(kept).time_diff_seconds if kept > 1 else 0
         end = header.begin_timestamp + seconds * 1000 + 999
     if begin is not None:
@@ -172,8 +181,8 @@ def _store(index: IndexFile, position: int, value: int) -> None:
 
 
 def _is_cut_between(value: int, former: int, later: list[int]) -> bool:
-    """Whether a slot has one of the ``later`` values, or what a cut store of one leaves of it and
-    the ``former`` one."""
+    """Whether a slot holds one of the ``later`` values, or a mix of bytes of one and of the
+    ``former`` value, as a store that was cut leaves it."""
     stored, before = SLOT.pack(value), SLOT.pack(former)
     return any(
         all(byte in both for byte, *both in zip(stored, before, after, strict=True))

@@ -1,9 +1,9 @@
-"""An index file that nobody looks at before it is whole: of an index that is made anew.
+"""A file of an index that is made anew: nobody looks at it before it is whole.
 
-Its items go to the file as they come, its slots and its header when it is full or flushed: until
-then a kill leaves a file that the directory it lies in is thrown away with. Slots are touched in no
-order, and to store into them through the map costs a page fault each; here they are 20 MB of memory
-(by the default geometry) and one write.
+Its items go to the file as they come; its slots and header when it is full or flushed. After a kill
+before that, the file is thrown away with its directory. Slots are touched in no order, and storing
+them through the map costs a page fault each. So here they are kept in memory (20 MB by the default
+geometry) and written once.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from rmqctl.engine.index.header import IndexHeader, time_diff_seconds
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.newslots import new_slots
 
-#: Slots that are looked at together: of those that are all empty nothing is stored.
+#: Slots in a piece. A piece of which all slots are empty is not written.
 _PIECE = 1 << 14
-#: The same where so many have an item that no piece is empty: few large writes are twice as fast.
+#: Slots in a piece when so many are filled that no piece is empty: fewer, larger writes are twice
+#: as fast.
 _LARGE_PIECE = 1 << 18
-#: Items to a piece of which hardly any is empty.
+#: Filled slots per piece, on average, from which on hardly any piece is empty.
 _MANY_ITEMS = 8
-#: Bytes of items that are written together, at least: a write of many pages costs half as much for
-#: each as one of ten; and those that are begun to be written to disk together.
+#: Fewest bytes of items that are written together (a page costs half as much in a write of many
+#: pages as in one of ten), and fewest that the disk is told to begin writing together.
 _WRITTEN_AT_ONCE = 1 << 19
 _BEGUN_AT_ONCE = 1 << 21
 
 
 class NewIndexFile(IndexFile):
-    """A new index file; see the module. :meth:`flush` makes it whole."""
+    """An index file in the making, as the module says. :meth:`flush` makes it whole."""
 
     def __init__(self, mapped: MappedFile, geometry: Geometry) -> None:
         super().__init__(mapped, geometry)
         self._slots = new_slots(geometry.hash_slot_num)
-        #: Items that are not written yet, and how many bytes they take; up to where those that are
-        #: reach, and up to where they are on their way to disk.
+        #: Items that are not written yet, and their bytes; then the position up to which items are
+        #: written, and up to which the disk has begun to write them.
         self._waiting: list[bytes | memoryview] = []
         self._waiting_bytes = 0
         self._written = self._on_its_way = geometry.item_position(self.header.index_count)
@@ -47,7 +48,7 @@ class NewIndexFile(IndexFile):
     def put_keys(
         self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
     ) -> int:
-        """:meth:`IndexFile.put_keys`; errors as of :meth:`put_key_batch`."""
+        """:meth:`IndexFile.put_keys`. Raises what :meth:`put_key_batch` raises."""
         offsets = np.full(len(key_hashes), physical_offset, np.int64)
         stamps = np.full(len(key_hashes), store_timestamp, np.int64)
         return self.put_key_batch(KeyBatch(np.array(key_hashes, np.int32), offsets, stamps), 0)
@@ -79,7 +80,7 @@ class NewIndexFile(IndexFile):
         return end
 
     def _store_items(self, items: bytes | memoryview) -> None:
-        """Stores items behind those that there are; the disk gets them while others are made."""
+        """Adds items behind the last ones. The disk gets them while the next are made."""
         self._waiting.append(items)
         self._waiting_bytes += len(items)
         if self._waiting_bytes >= _WRITTEN_AT_ONCE:
@@ -110,7 +111,7 @@ class NewIndexFile(IndexFile):
         self.mapped.flush()
 
     def flush_full(self) -> None:
-        """:meth:`IndexFile.flush_full`: the slots' memory is the next file's. Errors as of
-        :meth:`flush`."""
+        """:meth:`IndexFile.flush_full`; frees the memory of the slots. Raises what :meth:`flush`
+        raises."""
         self.flush()
         self._slots = new_slots(0)

@@ -1,8 +1,8 @@
-"""The slots of an index file whose items come in order from the first on: of one that is made anew,
-or looked at as if it were.
+"""The slots of an index file whose items are gone through in order from the first: a file that is
+made anew, or one that is checked.
 
-Both engines say the same; the compiled one hangs items on slots one after the other, the pure one
-sorts them.
+Both engines give the same; the compiled one links items one after the other, the pure one sorts
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SLOT = np.dtype(f">{layouts.INDEX_SLOT.fields[0].code}")
 
 
 class NewSlots(Protocol):
-    """Slots, empty at first; ``used`` says how many are not."""
+    """Slots, all empty at first. ``used`` is how many have an item."""
 
     @property
     def used(self) -> int: ...
@@ -33,31 +33,33 @@ class NewSlots(Protocol):
     def pack(
         self, keys: KeyBatch, first: int, begin_timestamp: int, first_diff: int | None
     ) -> bytes | memoryview:
-        """The items of keys as they are stored, numbered from ``first`` on. Times count from
-        ``begin_timestamp`` (ms), but that of the first item, where ``first_diff`` (seconds) is
-        given."""
+        """The items of keys as they are stored, numbered from ``first`` on.
+
+        Their times count from ``begin_timestamp`` (ms). ``first_diff`` (s), if given, is the first
+        item's time.
+        """
 
     def wrong_links(
         self, items: NDArray[np.void], first: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Takes stored items, numbered from ``first`` on: the rows of those that name another item
-        before them on their slot than there is (int64, ascending) and, parallel to them, the
-        number of the right one (int32), 0 where there is none."""
+        """Adds stored items, numbered from ``first`` on, and returns those whose link is wrong:
+        their rows (int64, ascending) and, parallel, the right numbers of the items before them
+        (int32, 0: none)."""
 
     def prove(
         self, items: NDArray[np.void], keys: KeyBatch, first: int, begin_timestamp: int
     ) -> int:
-        """Takes stored items (of the item's dtype), numbered from ``first`` on, so long as each is
-        just what is stored for its key; how many. The pure engine does not say it so fast, and
-        takes none."""
+        """Adds stored items (of the item's dtype), numbered from ``first`` on, up to the first that
+        is not exactly what its key gives. Returns how many it added. The pure engine would not be
+        faster this way, and adds none."""
 
     def stored(self, start: int, count: int) -> memoryview | None:
-        """Some of the slots as they are stored; None when none of them has an item. While somebody
-        has them no item can be hung on any."""
+        """``count`` slots from number ``start`` on, as they are stored; None when all are empty. No
+        item can be added while somebody holds them."""
 
 
 def new_slots(count: int) -> NewSlots:
-    """So many empty slots, of the engine that :mod:`rmqctl.kernel` chooses."""
+    """``count`` empty slots, of the engine that :mod:`rmqctl.kernel` chooses."""
     kernel = compiled()
     return PureSlots(count) if kernel is None else CompiledSlots(kernel.Slots(count))
 
@@ -65,11 +67,12 @@ def new_slots(count: int) -> NewSlots:
 def wrong_slots(
     own: NewSlots, first: int, slots: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Of an index file's slots from number ``first`` on, those that do not have their newest item
-    (int64 numbers of slots, ascending) and, parallel to them, what that is (int32), 0 for none."""
+    """Compares an index file's slots, from number ``first`` on, with the right ones in ``own``.
+    Returns the numbers of the wrong slots (int64, ascending) and, parallel, the right numbers of
+    their newest items (int32, 0: none)."""
     stored = own.stored(first, len(slots))
     newest = np.zeros(len(slots), _SLOT) if stored is None else np.frombuffer(stored, _SLOT)
-    # What is equal is so in any order of its bytes, and this machine's takes a tenth of the time.
+    # Equal numbers are equal in either byte order, and the native one takes a tenth of the time.
     same = slots.astype(_SLOT, copy=False).view(np.int32) == newest.view(np.int32)
     rows = np.flatnonzero(~same)
     return first + rows, newest[rows].astype(np.int32)

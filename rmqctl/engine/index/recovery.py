@@ -1,11 +1,11 @@
 """What a start makes of the index: which items of which files stay.
 
 After a crash the engine throws away every file that is newer than the checkpoint's index time
-(``IndexService#load``), and indexes again only what its recovery comes by. Here such a file is read
-through: items that name records of the log in order stay, with their links made anew where these
-are torn, and what stands behind the first other one is indexed again. So is what stands behind the
-place of a file that is lost: the engine would come by its records, too. Of two files of the same
-records the second one goes, with all behind it.
+(``IndexService#load``), and indexes again only the records that its recovery reads. Here such a
+file is read through. Items stay as long as they name records of the log in order, and torn links
+between them are made anew. Records from the first other item on are indexed again. So are records
+behind the place of a lost file: the engine's recovery would read them, too. If two files have items
+of the same records, the second goes, with all files behind it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
     from rmqctl.engine.record.record import Record
 
-#: Items that are compared with their records at the most: more than one is torn where a record in
-#: the log is damaged, too.
+#: Most items that are compared with their records. More than one is torn only if the log has a
+#: damaged record, too.
 _MOST_TORN = 1000
 
 
 class IndexCut(NamedTuple):
-    """One file that changes: ``kept`` of the ``counted`` items that its header counts stay, with
-    links and header as they follow from these; none: the file goes."""
+    """One file that changes. Its header counts ``counted`` items; the first ``kept`` of them stay,
+    with the right links and header. 0: the file goes."""
 
     path: Path
     kept: int
@@ -44,17 +44,19 @@ class IndexCut(NamedTuple):
 
 
 class IndexPlan(NamedTuple):
-    """``cuts`` in order of the files. ``end`` is the physical offset of the last item that stays
-    in a file that a crash put in doubt: keys from there on are indexed again; None: in no such."""
+    """``cuts``, in the order of the files. ``end`` is the physical offset of the last item that
+    stays in a doubted file: keys from there on are indexed again. None: none stays."""
 
     cuts: tuple[IndexCut, ...] = ()
     end: int | None = None
 
 
 def plan_clean(index: IndexService, log_end: int) -> IndexPlan:
-    """Only items of records that the log has lost go. The newest file is mended when its header
-    says what cannot be, or counts fewer items than there are: what is put would be indexed nowhere,
-    or written over others."""
+    """After a clean stop only items of records that the log has lost go.
+
+    The newest file is also mended when its header is impossible, or counts fewer items than there
+    are: new keys would not be indexed, or would overwrite items.
+    """
     cuts: list[IndexCut] = []
     for path in reversed(index.paths):
         if path in index.irregular:
@@ -68,7 +70,7 @@ def plan_clean(index: IndexService, log_end: int) -> IndexPlan:
                 cuts.append(IndexCut(path, kept, counted))
             elif kept < file.item_count:
                 cuts.append(IndexCut(path, kept, file.item_count))
-            if kept:  # One without items says nothing of those before it.
+            if kept:  # A file without items tells nothing of those before it.
                 break
         finally:
             file.close()
@@ -78,13 +80,14 @@ def plan_clean(index: IndexService, log_end: int) -> IndexPlan:
 def plan_unclean(
     index: IndexService, log: CommitLog, log_end: int, safe_timestamp: int, start: int | None
 ) -> IndexPlan:
-    """:param safe_timestamp: the checkpoint's index time, in ms: files that end later are in doubt,
-    and the last one, which may have been written.
+    """After a crash the files that end behind ``safe_timestamp`` are in doubt, and the last one.
+
+    :param safe_timestamp: the checkpoint's index time, in ms.
     :param start: physical offset from which a start indexes what no file has; None: it does not.
     """
     cuts: list[IndexCut] = []
     end, is_cut, began, before = None, False, -1, -1
-    # Nobody knows which records a file of a wrong length stands for.
+    # It is unknown which records the items of a file of a wrong length name.
     is_behind_irregular = False
     for path in index.paths:
         if path in index.irregular:
@@ -99,7 +102,7 @@ def plan_unclean(
             is_newer = file.header.end_timestamp > safe_timestamp
             is_last = path == index.paths[-1]
             if not (file.item_count or is_last or _may_be_safe(file, log, safe_timestamp)):
-                # Its header is lost: nobody would put more into it, or take it away.
+                # Its header is lost: no writer would add to it or remove it.
                 cuts.append(IndexCut(path, 0, 0))
                 continue
             if is_newer or is_last:
@@ -110,7 +113,7 @@ def plan_unclean(
                     if _passes_over_keys(log, before, start, first):
                         kept = 0  # A file between is lost.
                     elif began <= first < before:
-                        # A copy, or of another index: its items would be there twice.
+                        # A copy, or a file of another index: its items would be there twice.
                         kept, end = 0, before
                 if kept:
                     end = file.item(kept).physical_offset
@@ -126,8 +129,8 @@ def plan_unclean(
 
 
 def _may_be_safe(file: IndexFile, log: CommitLog, safe_timestamp: int) -> bool:
-    """Whether the checkpoint may vouch for a file that counts no items: its keys might not be
-    indexed again."""
+    """Whether the checkpoint's index time may lie behind a file that counts no items. Its keys
+    might not be indexed again then."""
     last = file.uncounted_items()
     if not last:
         return False
@@ -155,8 +158,8 @@ def _passes_over_keys(log: CommitLog, before: int, start: int, first: int) -> bo
 
 
 def _is_astray(file: IndexFile, log_end: int, before: int) -> bool:
-    """Whether the header of a file does not go with its items, of which those ``before`` the log's
-    end are known."""
+    """Whether a file's header contradicts its items, the first ``before`` of which lie before the
+    log's end."""
     header, is_cut = file.header, before < file.item_count
     if header.index_count > file.geometry.index_num or file.uncounted_items():
         return True
@@ -164,7 +167,7 @@ def _is_astray(file: IndexFile, log_end: int, before: int) -> bool:
 
 
 def items_before(file: IndexFile, log_end: int) -> int:
-    """How many items, the first ones, are of records before an offset."""
+    """How many items from the first on name records before an offset."""
     low, high = 0, file.item_count
     if file.header.end_phy_offset < log_end:
         return high
@@ -178,8 +181,8 @@ def items_before(file: IndexFile, log_end: int) -> int:
 
 
 def _look_through(file: IndexFile, log_end: int, count: int) -> tuple[int, bool]:
-    """Reads ``count`` items, in order: how many stay, and whether slots, links and header are as
-    they follow from those. A page that was not written to disk is zeros: there offsets go back."""
+    """Reads ``count`` items in order. Returns how many stay, and whether slots, links and header
+    are right for these. A page that did not reach the disk is zeros, so offsets go back there."""
     kept = 0
     newest = -1
     count = min(count, file.geometry.index_num - 1)
@@ -202,8 +205,8 @@ def _has_filled_slots(file: IndexFile) -> bool:
 
 
 def _without_torn_items(file: IndexFile, log: CommitLog, kept: int) -> int:
-    """How many of the items that can be what was stored, the first ones, are. Of an item that lies
-    in two pages only one may be on disk: then nothing stands behind it, or it has no hash."""
+    """How many of the first ``kept`` items stay when torn ones are left out. If an item lies on two
+    pages, only one may have reached the disk: then the item has no hash, or is the last."""
     for number in _without_hash(file, kept):
         if not _is_believed(file, log, number):
             kept = number - 1
@@ -215,7 +218,7 @@ def _without_torn_items(file: IndexFile, log: CommitLog, kept: int) -> int:
 
 
 def _without_hash(file: IndexFile, kept: int) -> list[int]:
-    """Numbers of items whose hash is 0, as that of hardly any key is; not more than some."""
+    """Numbers of items whose hash is 0, which hardly any key has; at most ``_MOST_TORN``."""
     import numpy as np
 
     found: list[int] = []
@@ -228,7 +231,7 @@ def _without_hash(file: IndexFile, kept: int) -> list[int]:
 
 
 def _is_believed(file: IndexFile, log: CommitLog, number: int) -> bool:
-    """Whether an item is what is stored for a key of its record, or that has expired."""
+    """Whether an item fits a key of its record, or its record has expired."""
     item = file.item(number)
     if item.physical_offset < log.min_offset:
         return True
@@ -240,7 +243,7 @@ def _is_item_of(file: IndexFile, number: int, item: IndexItem, record: Record) -
     hashes = (index_key_hash(record.topic, key) for key in message_keys(record.properties))
     if item.key_hash not in hashes:
         return False
-    # The first item of a file has the time of no file yet.
+    # When the first item was made, the file had no begin time yet.
     begin = file.header.begin_timestamp
     if number == 1 or begin <= 0:
         return True
@@ -248,7 +251,8 @@ def _is_item_of(file: IndexFile, number: int, item: IndexItem, record: Record) -
 
 
 def _sound_items(items: NDArray[np.void], newest: int, log_end: int) -> int:
-    """How many items, the first ones, can be what was stored behind one of record ``newest``."""
+    """How many items (``item_dtype``) from the first on are plausible behind one of the record at
+    ``newest``."""
     import numpy as np
 
     offsets = items["physical_offset"].astype(np.int64)
@@ -263,9 +267,10 @@ def apply_cuts(
     cuts: tuple[IndexCut, ...],
     store_timestamp_at: Callable[[int], int | None],
 ) -> None:
-    """Does what a plan says, from the newest file back; a kill leaves what another run ends.
+    """Carries out a plan, from the newest file back. After a kill another run finishes it.
 
-    ``store_timestamp_at`` tells a record's store time, in ms. :raises OSError: the disk failed.
+    :param store_timestamp_at: gives the store time (ms) of the record at a physical offset.
+    :raises OSError: the disk failed.
     """
     for cut in reversed(cuts):
         if cut.kept:
