@@ -56,7 +56,7 @@ class Version(NamedTuple):
 
 
 # A new version of the record is one more line here and its magic code in `formats.constants`; run
-# `python -m formats.generate`. Then `RecordForm` (rmqctl/engine/record/message.py) says which
+# `python -m formats.generate`. Then `RecordForm` (rmqctl/engine/record/form.py) says which
 # messages are written in it, and `record_form` (rmqctl/engine/state/laterversions.py) to which
 # stores. Everything else follows: `tests/test_engine/new_version.py` adds one and proves it.
 VERSIONS: dict[int, Version] = {

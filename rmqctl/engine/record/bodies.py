@@ -1,9 +1,9 @@
 """Bodies as a consumer gets them: decompressed when the sys flag says so, within a bound.
 
-``MessageSysFlag``: bit 0 says that a body is compressed; since 5.0 bits 8 to 10 say how, and 0
-there is ZLIB, which is all that 4.9.3 has (``CompressionType#findByValue``). LZ4 is the frame
-format, ZSTD its stream; both are packages of the extra ``rmqctl[codecs]``. Output is bounded while
-it is made: what would exceed the bound is given up, and never allocated.
+Bit 0 of the sys flag says that a body is compressed (``MessageSysFlag``). Since 5.0 bits 8 to 10
+say how; 0 is ZLIB, the only one of 4.9.3 (``CompressionType#findByValue``). LZ4 means its frame
+format, ZSTD its stream; both need the extra ``rmqctl[codecs]``. Output is bounded while it is made:
+a body that would exceed the bound is given up, and its memory never allocated.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from isal import isal_zlib
 from formats.constants import COMPRESSED_FLAG
 from rmqctl.engine.record.status import BodyStatus
 
-#: A broker takes messages of up to 4 MiB compressed; ten times that is rare.
+#: A broker takes messages of up to 4 MiB compressed; bodies of ten times that are rare.
 DEFAULT_LIMIT = 64 << 20
 _PIECE = 1 << 16
-#: Its decoder bounds no output: four bytes may become 128 KiB, so it is fed little at once.
+#: Input bytes for ZSTD at once. Its decoder bounds no output, and four bytes may become 128 KiB.
 _ZSTD_PIECE = 256
-#: The longest header of a frame.
+#: Bytes of the longest header of a ZSTD frame.
 _ZSTD_HEADER = 18
-#: What follows a frame comes back as a copy: so that many empty frames take no longer.
+#: Input bytes for LZ4 at once. What follows a frame comes back as a copy, which must stay small:
+#: else many empty frames would take long.
 _LZ4_PIECE = 1 << 12
-#: Memory that a ZSTD frame may ask for: what the highest usual level needs.
+#: Bytes of memory that any ZSTD frame may ask for: what the highest usual level needs.
 _LEAST_WINDOW = 8 << 20
 _TYPE_SHIFT, _TYPE_MASK = 8, 7
 _ZLIB_TYPE = 3
-#: Its stub takes the class for an instance.
+#: The stub of isal takes the class for an instance.
 _ISAL_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]
 _TOO_SHORT = "the compressed bytes end too early"
 
@@ -51,10 +52,10 @@ def is_as_stored(stored: bytes, body_crc: int) -> bool:
 
 
 def undecodable(stored: bytes | memoryview, sys_flag: int) -> str:
-    """Why no client can decompress a body; empty when one can, or nobody can tell here.
+    """Why no client can decompress a body; empty when one can, or that cannot be told here.
 
-    ``MessageDecoder#decode`` inflates a body whose sys flag says that it is compressed, and gives
-    up the message when that fails. What comes out beyond :data:`DEFAULT_LIMIT` is not looked at.
+    ``MessageDecoder#decode`` inflates a body if the sys flag says that it is compressed, and gives
+    up the message when that fails. Output beyond :data:`DEFAULT_LIMIT` is not checked.
     """
     if not sys_flag & COMPRESSED_FLAG or not stored:
         return ""
@@ -68,8 +69,11 @@ def undecodable(stored: bytes | memoryview, sys_flag: int) -> str:
 
 
 def body_problem(body: bytes, sys_flag: int) -> str:
-    """Why a new message cannot have this body; empty when it can. A broker takes it as it comes,
-    and a Java client loses the message and every one behind it in the same answer."""
+    """Why a new message cannot have this body; empty when it can.
+
+    A broker would take it unchecked, and a Java client would lose the message and all behind it in
+    the same answer.
+    """
     reason = undecodable(body, sys_flag)
     if not reason:
         return ""
@@ -77,7 +81,8 @@ def body_problem(body: bytes, sys_flag: int) -> str:
 
 
 def _inflates(stored: bytes | memoryview) -> bool:
-    """Whether isal, twice as fast as zlib, finds a body whole; what it refuses zlib judges."""
+    """Whether isal can inflate a body. It is twice as fast as zlib, which judges what isal
+    refuses."""
     decoder = isal_zlib.decompressobj()
     try:
         return len(decoder.decompress(stored, DEFAULT_LIMIT)) == DEFAULT_LIMIT or decoder.eof
@@ -86,15 +91,15 @@ def _inflates(stored: bytes | memoryview) -> bool:
 
 
 class _Damaged(Exception):
-    """The compressed bytes are none, or not all."""
+    """The bytes are not compressed ones, or some are missing."""
 
 
 class _OverLimit(Exception):
-    """To decompress it takes more memory than the limit allows."""
+    """Decompressing takes more memory than the limit allows."""
 
 
 class _NoCodec(Exception):
-    """The package that reads them is not installed."""
+    """The package for this compression is not installed."""
 
 
 def decompress(stored: bytes, sys_flag: int, limit: int = DEFAULT_LIMIT) -> Body:
@@ -126,7 +131,7 @@ def _zlib(stored: bytes, limit: int) -> Iterator[bytes]:
     decoder = zlib.decompressobj()
     at = 0
     while not decoder.eof:
-        # What it did not take comes back as a copy: given little at once, that stays little.
+        # The input that it did not take comes back as a copy, so it gets little at once.
         given = decoder.unconsumed_tail or stored[at : at + _PIECE]
         if not decoder.unconsumed_tail:
             at += len(given)
@@ -198,7 +203,7 @@ def _zstd(stored: bytes, limit: int) -> Iterator[bytes]:
 
 
 def _zstd_window(header: bytes) -> int:
-    """Bytes that the frame with this header must be given to look back; 0 when it is none."""
+    """Bytes of the window that a frame with this header asks for; 0 when it is no frame header."""
     import zstandard
 
     try:

@@ -1,10 +1,10 @@
 """Entries of a DLedger log: the header before each record, the blank behind the last one.
 
-What stands at a place of such a file (:attr:`MappedFile.framed`) is told by its first words, as
-``DLedgerCommitLog#checkMessageAndReturnSize`` tells it. A place is that of an entry, or of the
-record in it: units and index items name records. An entry is sound when its header agrees with
-itself, with its place and with its record; index and term, which only the entries around it can
-contradict, are not looked at here.
+In such a file (:attr:`MappedFile.framed`) the first words at a place tell what stands there, as in
+``DLedgerCommitLog#checkMessageAndReturnSize``. The place may be that of an entry or of the record
+in it: units and index items name records. An entry is sound when its header agrees with itself,
+with its place and with its record. Index and term are not checked here: only neighbouring entries
+could contradict them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _MAGIC_BYTES = DLEDGER_MAGIC_CODE.to_bytes(4, "big")
 
 
 def header_problem(header: bytes, physical_offset: int) -> tuple[str, str] | None:
-    """``(expected, found)`` of what contradicts itself in an entry's header, or its place; None in
-    a sound one."""
+    """``(expected, found)`` if an entry's header contradicts itself or its place; None when it is
+    sound."""
     if len(header) < HEADER.size:
         return f"a header of {HEADER.size} bytes", f"{len(header)} bytes"
     _, size, _, _, pos, _, _, _, body_length = HEADER.unpack(header)
@@ -44,10 +44,11 @@ def header_problem(header: bytes, physical_offset: int) -> tuple[str, str] | Non
 
 
 def read_framed_entry_of(mapped: MappedFile, position: int) -> Entry:
-    """:func:`~rmqctl.engine.record.record.read_entry_of` of a file of a DLedger log. A record's
-    place is its own, behind the entry's header; an end's is the entry's.
+    """:func:`~rmqctl.engine.record.record.read_entry_of` for a file of a DLedger log.
 
-    A header that is damaged is 48 bytes of damage; the record behind it may be whole."""
+    The physical offset of a record is its own, behind the entry's header; that of an end is the
+    entry's. A damaged header is 48 bytes of damage: the record behind it may be whole.
+    """
     mapped.load_entry(position)
     physical_offset = mapped.file_from_offset + position
     header = mapped.read_aside(position, HEADER.size)
@@ -71,7 +72,7 @@ def read_framed_entry_of(mapped: MappedFile, position: int) -> Entry:
 
 
 def _record_of(mapped: MappedFile, position: int, size: int) -> Entry:
-    """The record of an entry whose header is sound."""
+    """Reads the record of an entry with a sound header."""
     start, physical_offset = position + HEADER.size, mapped.file_from_offset + position
     entry = read_plain_entry_of(mapped, start)
     if isinstance(entry, Record):
@@ -86,8 +87,8 @@ def _record_of(mapped: MappedFile, position: int, size: int) -> Entry:
 
 
 def entry_position(mapped: MappedFile, record: int) -> int:
-    """Where the entry of the record at a position begins; the record's own position when the header
-    before it is none."""
+    """Where the entry of the record at a position begins; the record's own position when no sound
+    header stands before it."""
     start = record - HEADER.size
     if start < 0:
         return record
@@ -99,21 +100,21 @@ def entry_position(mapped: MappedFile, record: int) -> int:
 
 
 def find_next_framed(mapped: MappedFile, position: int) -> int:
-    """:func:`~rmqctl.engine.record.record.find_next` of a file of a DLedger log: the next entry, or
-    record without a sound header, or blank, that begins at ``position`` or behind it."""
+    """:func:`~rmqctl.engine.record.record.find_next` for a file of a DLedger log: finds the next
+    entry, record without a sound header, or blank, from ``position`` on."""
     record = position
     while True:
         record = find_next_record(mapped, record)
         start = entry_position(mapped, record) if record < mapped.size else record
-        # Where there is none the search stays at the file's end, which may lie before the position.
+        # Without a record the search ends at the file's end, which may lie before the position.
         if start >= position or record >= mapped.size:
             return _find_blank(mapped, position, start)
         record += 1
 
 
 def next_place(mapped: MappedFile, position: int) -> int:
-    """The place of the next record, behind an entry's header or not, or blank, at ``position`` or
-    behind it; the file's size when there is none."""
+    """Position of the next record (with or without an entry's header) or blank, from ``position``
+    on; the file's size when there is none."""
     entry = max(position - HEADER.size, 0)
     while True:
         entry = find_next_framed(mapped, entry)
@@ -128,7 +129,7 @@ def next_place(mapped: MappedFile, position: int) -> int:
 
 
 def _find_blank(mapped: MappedFile, low: int, high: int) -> int:
-    """Where the blank begins that ends the file, when that is before ``high``."""
+    """Position of the blank that ends the file, if it begins in ``[low, high)``; else ``high``."""
     words = DLEDGER_BLANK_MAGIC_CODE.to_bytes(4, "big", signed=True)
     for data, end in mapped.extents(low, high):
         for at in mapped.occurrences(words, data, end):

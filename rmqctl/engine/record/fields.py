@@ -1,10 +1,10 @@
-"""A message as named values: what each may be, and what is passed over.
+"""A message as named values: what each value may be, and which are passed over.
 
-These are the fields of an input line, and of the rows that commands print of messages: what is
-printed can be put in again. A row tells more of its body than the bytes: ``body_crc`` and
-``body_length`` as they are stored, ``status`` whether it was what had been stored, ``body_status``
-what ``--decompress`` made of it. What does not agree is refused: a put computes a CRC of its own,
-with which damaged bytes would become a sound message.
+Input lines have these fields, and so have the rows that commands print of messages: printed rows
+can be put again. A row tells more of its body than the bytes: ``body_crc`` and ``body_length`` as
+stored, ``status`` whether the body matched its CRC, and ``body_status`` what ``--decompress`` did.
+A body that contradicts them is refused: a put computes a CRC of its own, so damaged bytes would
+become a sound message.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _CONTAINERS: dict[type, str] = {list: "an array", dict: "an object"}
 
 
 class NotAMessage(ValueError):
-    """The fields make no message; the text says why. ``ignored_by`` is the argument that takes them
-    all the same, where there is one."""
+    """The fields make no message; the text says why. ``ignored_by`` is the argument that would
+    accept them all the same; empty without one."""
 
     def __init__(self, reason: str, ignored_by: str = "") -> None:
         super().__init__(reason)
@@ -48,7 +48,7 @@ def text_of(name: str, value: Any) -> str:
 
 
 def spelled(value: Any) -> str:
-    """A value for an error message: never long, however long or deep it is."""
+    """A value for an error message, always short."""
     if type(value) in _CONTAINERS:
         return _CONTAINERS[type(value)]
     text = repr(value[:60] if type(value) is str else value)
@@ -78,7 +78,7 @@ def _host(name: str, value: Any) -> Host:
 
 
 def check_property(name: str, value: Any) -> None:
-    """:raises NotAMessage: a property that could not be read back as it is."""
+    """:raises NotAMessage: the property could not be read back as it is."""
     if type(value) is not str:
         raise NotAMessage(f"property {spelled(name)} must be a string, not {spelled(value)}")
     if not name:
@@ -148,7 +148,7 @@ FIELDS: dict[str, Callable[[str, Any], Any]] = {
     "body_status": _one_of(*(status.value for status in BodyStatus)),
 }
 
-#: What rows say of a message beside: it is the old store's, or follows from the rest.
+#: Other fields of rows: they belong to the old store, or follow from the rest.
 PASSED_OVER = frozenset(
     (
         *("type", "physical_offset", "total_size", "queue_offset", "store_timestamp"),
@@ -156,18 +156,18 @@ PASSED_OVER = frozenset(
         *("born_time", "store_time", "store", "broker", "day", "found_by"),
     )
 )
-#: Types of the rows that stand among those of messages.
+#: Types of the other rows that stand among rows of messages.
 OTHER_TYPES = frozenset(("blank", "damage", "moved", "index_item", "summary"))
 MESSAGE = "message"
 DECOMPRESSED = "decompressed"
-#: Bits of the sys flag that say that a body is compressed, and how (``MessageSysFlag``).
+#: Bits of the sys flag that say whether and how a body is compressed (``MessageSysFlag``).
 COMPRESSION = constants.COMPRESSED_FLAG | 7 << 8
 
 
 def is_other_row(given: dict[str, Any], *, ignore_unknown: bool = False) -> bool:
-    """Whether the fields are a row of something else that stands among messages.
+    """Whether the fields are a row of something else than a message.
 
-    :raises NotAMessage: its type is none that stands there.
+    :raises NotAMessage: no row among messages has this type.
     """
     kind = given.get("type")
     if kind is None or text_of("type", kind) == MESSAGE:
@@ -182,9 +182,9 @@ def is_other_row(given: dict[str, Any], *, ignore_unknown: bool = False) -> bool
 
 
 def checked(given: dict[str, Any], *, ignore_unknown: bool = False) -> dict[str, Any]:
-    """The fields that make the message, each checked, and those that are null left out.
+    """Checks each field of a message. Leaves out null ones and those that are passed over.
 
-    :raises NotAMessage: one is wrong, or nobody knows it.
+    :raises NotAMessage: a field is wrong or unknown.
     """
     values = {}
     for name, value in given.items():
@@ -199,9 +199,9 @@ def checked(given: dict[str, Any], *, ignore_unknown: bool = False) -> dict[str,
 
 
 def body_of(fields: dict[str, Any], *, ignore_body_crc: bool = False) -> bytes:
-    """The body that checked fields spell, empty without one.
+    """The body in checked fields; empty without one.
 
-    :raises NotAMessage: it is not what the other fields say of it.
+    :raises NotAMessage: it contradicts the other fields.
     """
     name, encoding = "body", fields.get("body_encoding", "utf8")
     if "body_base64" in fields:
@@ -228,13 +228,13 @@ def _body_bytes(text: str, encoding: str) -> bytes:
 
 
 def plain_sys_flag(fields: dict[str, Any], sys_flag: int) -> int:
-    """The sys flag of a message of checked fields: a body that was decompressed is compressed no
+    """The sys flag for the body in checked fields: after ``--decompress`` it is not compressed any
     more."""
     return sys_flag & ~COMPRESSION if fields.get("body_status") == DECOMPRESSED else sys_flag
 
 
 def _lacks_body(fields: dict[str, Any]) -> str:
-    """Why the body is not here that the checked fields tell of; empty when there is none."""
+    """Why the checked fields lack a body; empty when they do not."""
     if "body" in fields or "body_base64" in fields:
         return ""
     if fields.get("body_status", DECOMPRESSED) not in (DECOMPRESSED, "stored"):
@@ -251,15 +251,15 @@ def _lacks_body(fields: dict[str, Any]) -> str:
 
 
 def changed_body(fields: dict[str, Any], body: bytes) -> str:
-    """Why a body is not what the checked fields say was stored; empty when they do not say so."""
+    """Why a body is not the stored one, by the checked fields; empty when nothing says so."""
     if fields.get("status") == BODY_CRC_MISMATCH:
         return "the body is not what was stored: its row has the status body-crc-mismatch"
     if fields.get("body_status") == DECOMPRESSED:
-        return ""  # Length and CRC are of the stored body.
+        return ""  # Length and CRC are those of the stored body.
     length = fields.get("body_length")
     if length is not None and length != len(body):
         return f"the body has {len(body)} bytes, and body_length says {length}"
-    # The engine does not look at the CRC of an empty body, which may be any then.
+    # The engine never checks the CRC of an empty body, so it may be any number.
     crc = crc32(body) & 0x7FFFFFFF
     if crc != fields.get("body_crc", crc) and (body or length is None):
         return f"the body is not what was stored: its CRC-32 is {crc}, not {fields['body_crc']}"

@@ -1,9 +1,9 @@
-"""Records that fill a gap of the log: what stands where nothing can be read any more.
+"""Records that fill a gap of the log, where nothing can be read any more.
 
-A broker ends the log at the first place that is no record, and takes a blank for the end of its
-file (``CommitLog#checkMessageAndReturnSize``, ``#recoverNormally``, ``ReputMessageService``). Only
-a record leads it past a gap in the middle of a file. A filler is one of a rolled back transaction,
-which dispatch passes over: it has neither unit nor index key, in any version
+A broker ends the log at the first place without a record, and takes a blank for the end of its file
+(``CommitLog#checkMessageAndReturnSize``, ``#recoverNormally``, ``ReputMessageService``). Only a
+record leads it past a gap in the middle of a file. A filler is a record of a rolled back
+transaction. Dispatch passes over it: in no version does it get a unit or an index key
 (``CommitLogDispatcherBuildConsumeQueue``, ``IndexService#buildIndex``).
 """
 
@@ -24,13 +24,14 @@ from formats.constants import (
 )
 from rmqctl.engine.record.record import BLANK, PREFIXES, TAILS
 
-#: Topics of fillers: the second is of gaps that have no room for the first.
+#: Topics of fillers. The second is for gaps that are too short for the first.
 FILLER_TOPICS = (b"rmqctl-filler", b"~")
-#: A shorter gap cannot be filled.
+#: Bytes of the shortest gap that can be filled.
 LEAST_FILLER = MIN_RECORD_SIZE + len(FILLER_TOPICS[-1])
-#: A longer gap gets several fillers: what a broker takes for a message by default.
+#: Bytes of the longest filler: the largest message that a broker takes by default. A longer gap
+#: gets several fillers.
 MOST_FILLER = constants.DEFAULT_MAX_MESSAGE_SIZE
-#: The properties of a placeholder, which tell it from the message that was lost.
+#: The properties of a placeholder, which tell it from a real message.
 _PLACEHOLDER = b"RMQCTL\x01lost"
 _NO_HOST = bytes(constants.IPV4_SIZE)
 _ZEROS = bytes(1 << 16)
@@ -40,7 +41,7 @@ _NAMES = [field.name for field in layouts.RECORD_PREFIX[0].fields]
 
 
 class MadeRecord(NamedTuple):
-    """A record of ``size`` bytes whose body is zeros: what stands before the body, and behind."""
+    """A record of ``size`` bytes with a body of zeros: its bytes before and behind the body."""
 
     head: bytes
     tail: bytes
@@ -48,7 +49,7 @@ class MadeRecord(NamedTuple):
 
 
 def filler(physical_offset: int, size: int, store_timestamp: int) -> MadeRecord:
-    """A filler of exactly ``size`` bytes, from :data:`LEAST_FILLER` on."""
+    """A filler of exactly ``size`` bytes, at least :data:`LEAST_FILLER`."""
     topic = next(one for one in FILLER_TOPICS if MIN_RECORD_SIZE + len(one) <= size)
     fields = {
         "physical_offset": physical_offset,
@@ -64,8 +65,8 @@ def placeholder(
     store_timestamp: int,
     queue: tuple[bytes, int, int],
 ) -> MadeRecord | None:
-    """A message of exactly ``size`` bytes that takes a lost one's place in its queue, marked by a
-    property; None where it has no room for that.
+    """A message of exactly ``size`` bytes that takes the place of a lost one in its queue. A
+    property marks it; None when ``size`` is too small for that.
 
     :param queue: topic, queue id and queue offset.
     """
@@ -105,5 +106,5 @@ def _crc_of_zeros(length: int) -> int:
 
 
 def blank(size: int) -> bytes:
-    """The head of a blank that takes the rest of a file, ``size`` bytes."""
+    """The head of a blank over the rest of a file, ``size`` bytes."""
     return BLANK.pack(size, BLANK_MAGIC_CODE)

@@ -1,4 +1,4 @@
-"""``RecordForm``: how the version of RocketMQ that writes a store ends its records."""
+"""``RecordForm``: how records end, by the version of RocketMQ that writes the store."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ CRC32_RESERVED_LENGTH = len(CRC_HEAD) + CRC_DIGITS + len(SEPARATOR)
 
 
 class RecordForm(NamedTuple):
-    """How the version that wrote a store ends a record; 4.9.3's form as it stands.
+    """How records end. The defaults are the form of 4.9.3.
 
-    ``property_separator``: the last property has a separator behind it (5.2.0 and later).
-    ``property_crc``: the record has a checksum of its own as its last property
+    ``property_separator``: a separator stands behind the last property (5.2.0 and later).
+    ``property_crc``: the last property is a checksum of the record
     (``enabledAppendPropCRC``). ``long_topics``: retry topics may be longer than a byte can say
     (5.1.0 and later; ``autoMessageVersionOnTopicLen``).
     """
@@ -27,7 +27,7 @@ class RecordForm(NamedTuple):
     long_topics: bool = False
 
     def magic_code(self, topic: str) -> int:
-        """That of the records of a topic, which says how they end
+        """The magic code of a topic's records; it says how they end
         (:data:`~rmqctl.engine.record.record.TAILS`)."""
         is_long = self.long_topics and len(topic) > constants.MAX_TOPIC_LENGTH
         if is_long and topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX):
@@ -45,5 +45,5 @@ FORM_OF_4_9_3 = RecordForm()
 
 
 def room_of(file_size: int) -> int:
-    """The longest record, or batch, that a log file can hold: behind it a blank must have room."""
+    """Bytes of the longest record or batch that a log file can hold: a blank must fit behind it."""
     return file_size - constants.END_FILE_MIN_BLANK_LENGTH

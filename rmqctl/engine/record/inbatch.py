@@ -16,8 +16,8 @@ class BadBatch(ValueError):
 
 
 def in_batch(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """CRC, flag, body and properties of each message of a batch, in order. What stands there as its
-    size and magic code is nobody's business.
+    """CRC, flag, body and properties of each message of a batch, in order. Size and magic code are
+    ignored.
 
     :raises BadBatch: one is cut off.
     """

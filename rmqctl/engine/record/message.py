@@ -1,7 +1,7 @@
 """``MessageExtBrokerInner``: a message on its way into the log, and how it is encoded.
 
-Properties are encoded in the order of Java's hash map, as a broker does. Bytes given as
-``properties_bytes`` are stored as they are, as long as the store adds nothing to them.
+Properties are encoded in the order of Java's hash map, as a broker encodes them. Bytes given as
+``properties_bytes`` are stored as they are, unless the store must add a property.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from rmqctl.engine.record.form import (
 from rmqctl.engine.record.record import PREFIXES, TAILS, Tail, offset_msg_id
 from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
 
-#: What no name and no value of a property may hold: the separators, which would make others of
-#: them, and NUL, of which nobody could tell that it is not what damage left.
+#: Characters that no name and no value of a property may hold: the separators, which would split
+#: it, and NUL, which cannot be told from damage.
 NOT_IN_PROPERTIES = ("\0", constants.NAME_VALUE_SEPARATOR, constants.PROPERTY_SEPARATOR)
 
-#: What a Java client takes (``InetSocketAddress``): at another port ``MessageDecoder#decode`` gives
-#: up the message, and with it every one behind it in the same answer.
+#: The largest port that a Java client takes (``InetSocketAddress``). At another port
+#: ``MessageDecoder#decode`` gives up the message and all behind it in the same answer.
 MAX_PORT = 0xFFFF
 
-#: For who asks after each put: an enum's member takes longer to find.
+#: Kept here because they are compared after each put, and looking up an enum's member is slow.
 _PUT_OK, _APPEND_OK = PutMessageStatus.PUT_OK, AppendMessageStatus.PUT_OK
 
 Host = tuple[bytes, int]
-#: Bytes of a record of 5.x besides a body that is as long as one may be.
+#: Bytes that a record of 5.x may have besides the longest body.
 _BESIDE_BODY = 1 << 16
 LOCALHOST: Host = (bytes((127, 0, 0, 1)), 0)
 
@@ -53,10 +53,10 @@ LOCALHOST: Host = (bytes((127, 0, 0, 1)), 0)
 class MessageExtBrokerInner:
     """One message to be put. Hosts are ``(address of 4 or 16 bytes, port)``.
 
-    ``properties`` are in the order in which they were set. A delay level is the property DELAY,
-    tags are TAGS, keys are KEYS, as everywhere in RocketMQ. One that ``was_stored`` is a record of
-    another store, where its delay is over or still waits: the level delays nothing. ``cleared`` are
-    names that were taken out of the properties, for which their map has kept its size.
+    ``properties`` are in the order in which they were set. As everywhere in RocketMQ, the delay
+    level is the property DELAY, tags are TAGS and keys are KEYS. ``was_stored``: it was a record of
+    another store, so its delay level delays nothing here. ``cleared`` are names that were taken out
+    of the properties again: Java's map has kept its size for them.
     """
 
     topic: str
@@ -76,7 +76,8 @@ class MessageExtBrokerInner:
 
     @property
     def delay_time_level(self) -> int | None:
-        """``Message#getDelayTimeLevel``: 0 without one; None where that throws, for it is none."""
+        """``Message#getDelayTimeLevel``: 0 without one; None if it is no number, where Java
+        throws."""
         text = self.properties.get(constants.PROPERTY_DELAY_TIME_LEVEL)
         return 0 if text is None else java_int(text)
 
@@ -94,9 +95,12 @@ class MessageExtBrokerInner:
 
 @dataclass(slots=True)
 class AppendMessageResult:
-    """What an append did. Of a batch ``wrote_offset`` and ``queue_offset`` (Java: logicsOffset) are
-    the first message's, ``wrote_bytes`` is the sum, and ``msg_id`` has all ids, commas between.
-    ``page_cache_rt`` is how long the store of the bytes took, in milliseconds."""
+    """What an append did.
+
+    For a batch ``wrote_offset`` (physical) and ``queue_offset`` (Java: logicsOffset) are those of
+    the first message, ``wrote_bytes`` is the sum, and ``msg_id`` has all ids with commas between.
+    ``page_cache_rt`` is how many milliseconds storing the bytes took.
+    """
 
     status: AppendMessageStatus
     wrote_offset: int = 0
@@ -113,7 +117,7 @@ class AppendMessageResult:
 
 
 class _Kept:
-    """Has what the compiled kernel knows of a put whose result nobody has looked at yet: ``(topic,
+    """Holds what the compiled kernel knows about a put, until somebody reads the result: ``(topic,
     queue id)``, physical offset, size, store host, store time (ms), queue offset, milliseconds."""
 
     __slots__ = ("_kept",)
@@ -121,11 +125,11 @@ class _Kept:
 
 @dataclass(slots=True)
 class PutMessageResult(_Kept):
-    """What a put did. ``reason`` says more when the status is not PUT_OK; ``topic`` and
-    ``queue_id`` are where the message went, which a delay changes. ``append`` is None where none
-    was tried.
+    """What a put did.
 
-    The compiled kernel sets ``status`` only: all else is made when it is asked for.
+    ``reason`` says more when the status is not PUT_OK. ``topic`` and ``queue_id`` are where the
+    message went: a delay changes them. ``append`` is None if no append was tried. The compiled
+    kernel sets ``status`` only; the other fields are made when they are first read.
     """
 
     status: PutMessageStatus
@@ -140,11 +144,12 @@ class PutMessageResult(_Kept):
 
     @property
     def stored(self) -> AppendMessageResult | None:
-        """The append, when the log has the message, also where the status is a later failure."""
+        """The append, if the log has the message, even if the put failed behind that."""
         return self.append if self.append is not None and self.append.is_ok else None
 
     def named(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """This, with the message's topic and queue where it was refused before it had any."""
+        """This result, with the message's own topic and queue if it was refused before it got
+        any."""
         if self.topic:
             return self
         return replace(self, topic=message.topic, queue_id=message.queue_id)
@@ -184,7 +189,7 @@ def parse_host(text: str) -> Host:
 
 
 def port_problem(message: MessageExtBrokerInner) -> str:
-    """Why a host of the message can be none; empty when both can (:data:`MAX_PORT`)."""
+    """Why a host of the message has no valid port; empty when both have (:data:`MAX_PORT`)."""
     for name, (_, port) in (("born", message.born_host), ("store", message.store_host)):
         if not 0 <= port <= MAX_PORT:
             return f"the {name} host's port {port} is not within 0 to {MAX_PORT}"
@@ -203,15 +208,15 @@ def _is_v6(host: Host) -> bool:
 
 
 def property_crc(data: bytes | memoryview) -> bytes:
-    """The last property of a record, over all bytes before it: ten digits, the lowest first
-    (``MessageDecoder#createCrc32``)."""
+    """The last property of a record, a checksum of all bytes before it: ten digits, the lowest
+    first (``MessageDecoder#createCrc32``)."""
     digits = f"{crc32(data) & 0x7FFFFFFF:0{CRC_DIGITS}d}"[::-1]
     return CRC_HEAD + digits.encode() + SEPARATOR
 
 
 @dataclass(slots=True)
 class EncodedMessage:
-    """A checked message: everything but the fields that only the lock decides."""
+    """A checked and encoded message, without the fields that are set under the lock."""
 
     message: MessageExtBrokerInner
     sys_flag: int
@@ -274,7 +279,7 @@ class _Strings(NamedTuple):
 
 def _strings(message: MessageExtBrokerInner, form: RecordForm) -> _Strings:
     if form.property_crc and constants.PROPERTY_CRC32 in message.properties:
-        # Of another record; CommitLog#asyncPutMessage takes it out as well.
+        # The checksum of another record; CommitLog#asyncPutMessage takes it out as well.
         name = constants.PROPERTY_CRC32.encode()
         entries = split_properties(message.properties_data())
         data = join_properties(entry for entry in entries if entry[0] != name)
@@ -296,9 +301,9 @@ def encoded_size(message: MessageExtBrokerInner, form: RecordForm = FORM_OF_4_9_
 def check_lengths(
     message: MessageExtBrokerInner, form: RecordForm = FORM_OF_4_9_3
 ) -> PutMessageResult | None:
-    """The answer to a message whose topic or properties, as it came, are too long
-    (``DefaultMessageStore#checkMessage``); None when they are not. Of properties Java's characters
-    count here, and the bytes of what is stored in :func:`encode`."""
+    """Refuses a message whose given topic or properties are too long
+    (``DefaultMessageStore#checkMessage``); None when they are not. Properties are measured in
+    Java's characters here, and in stored bytes by :func:`encode`."""
     longest = constants.MAX_TOPIC_LENGTH
     if form.long_topics and message.topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX):
         longest = constants.MAX_TOPIC_LENGTH_V2
@@ -325,8 +330,8 @@ def illegal(reason: str) -> PutMessageResult:
 
 
 def longest_record(max_message_size: int, form: RecordForm) -> int:
-    """Bytes of a record, or of all records of a batch: 4.9.3's ``maxMessageSize`` is of records,
-    that of 5.x of bodies, with some room for the rest (``MessageExtEncoder``)."""
+    """The most bytes of a record, or of all records of a batch. ``maxMessageSize`` limits records
+    in 4.9.3, and bodies in 5.x, with some room for the rest (``MessageExtEncoder``)."""
     if form == FORM_OF_4_9_3:
         return max_message_size
     return min(max_message_size + _BESIDE_BODY, constants.INT_MAX)
@@ -335,8 +340,8 @@ def longest_record(max_message_size: int, form: RecordForm) -> int:
 def encode(
     message: MessageExtBrokerInner, max_message_size: int, form: RecordForm = FORM_OF_4_9_3
 ) -> EncodedMessage | PutMessageResult:
-    """Encodes what does not depend on the place, of a message that :func:`check_lengths` passes; a
-    result when it is refused (``MessageExtEncoder#encode``)."""
+    """Encodes a message that passed :func:`check_lengths`, but for what depends on its place. When
+    it is refused, returns the result instead (``MessageExtEncoder#encode``)."""
     magic_code, lengths, topic, properties = _strings(message, form)
     if len(properties) > lengths.longest_properties:
         return PutMessageResult(
@@ -366,8 +371,8 @@ def encode(
 
 
 def delay_rewritten(message: MessageExtBrokerInner, max_level: int) -> MessageExtBrokerInner:
-    """The message as it goes to the schedule topic: level capped, real topic and queue kept in
-    properties (``CommitLog#asyncPutMessage``)."""
+    """The message as it is stored in the schedule topic: its level is capped, and properties keep
+    the real topic and queue (``CommitLog#asyncPutMessage``)."""
     level = message.delay_time_level or 0
     properties = dict(message.properties)
     if level > max_level:

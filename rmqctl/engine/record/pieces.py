@@ -1,7 +1,7 @@
-"""A log as it comes piece by piece from another store: bytes in, whole entries out.
+"""Cuts a log that comes in bits from another store into pieces of whole entries.
 
-Nothing is stored before it is whole: a piece holds records as they stand, each of which names its
-own place, or the blank at the end of a file, with all that stands behind its head.
+Nothing is stored before it is whole. A piece holds records, each of which names its own place, or
+one blank with everything behind its head.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from rmqctl.engine.record.record import (
 class LogPiece(NamedTuple):
     """Entries of one file, one behind the other: records, or one blank.
 
-    ``heads`` are the positions in ``data`` at which they begin, ascending. ``mismatches`` are the
-    physical offsets of records whose body is not what was stored. ``first_timestamp`` and
-    ``store_timestamp`` are those of the first and the last record, in ms; 0 of a blank.
+    ``heads`` are the positions in ``data`` at which entries begin, ascending. ``mismatches`` are
+    the physical offsets of records whose body does not match its CRC. ``first_timestamp`` and
+    ``store_timestamp`` are the store times (ms) of the first and the last record; 0 for a blank.
     """
 
     physical_offset: int
@@ -48,12 +48,12 @@ class LogPiece(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many records it has."""
+        """How many records the piece has."""
         return 0 if self.is_blank else len(self.heads)
 
 
 class BadEntry(Exception):
-    """What came is no entry of a log; ``damage`` says where and why."""
+    """The received bytes are no entry of a log; ``damage`` says where and why."""
 
     def __init__(self, damage: Damage) -> None:
         super().__init__(f"{damage.reason}: expected {damage.expected}, found {damage.found}")
@@ -63,11 +63,11 @@ class BadEntry(Exception):
 class PieceReader:
     """Cuts a log that comes in bits into pieces.
 
-    It holds one unfinished entry at most: of what a size claims nothing is allocated.
+    It holds one unfinished entry at most, and allocates nothing by what a size field claims.
 
     :param physical_offset: place of the first byte, at which an entry begins.
     :param file_size: bytes of a file of the log.
-    :param longest: bytes of the longest entry that is waited for.
+    :param longest: bytes of the longest entry that is accepted.
     """
 
     def __init__(self, physical_offset: int, file_size: int, longest: int) -> None:
@@ -76,18 +76,18 @@ class PieceReader:
         self._file_size = file_size
         self._longest = longest
         self._buffer = bytearray()
-        #: Bytes of the buffer before which no further entry is whole.
+        #: How many bytes the buffer must have before the next entry can be whole.
         self._needed = BLANK.size
 
     @property
     def received(self) -> int:
-        """Place of the next byte."""
+        """Physical offset of the next byte."""
         return self.end + len(self._buffer)
 
     def feed(self, data: bytes | memoryview) -> Iterator[LogPiece]:
-        """The pieces that are whole with these bytes, in order; read it to its end.
+        """Yields the pieces that these bytes complete, in order. Read it to its end.
 
-        :raises BadEntry: no entry begins where one should; what came before it was given.
+        :raises BadEntry: no entry begins where one should; all pieces before were yielded.
         """
         self._buffer += data
         while len(self._buffer) >= self._needed:
@@ -99,9 +99,9 @@ class PieceReader:
                 yield piece
 
     def _cut(self) -> LogPiece | None:
-        """The entries at the front that are whole, as many as make one piece.
+        """The first piece in the buffer; None while no entry is whole.
 
-        :raises BadEntry: there are none, and never will be.
+        :raises BadEntry: the bytes at the front can never become an entry.
         """
         start, at, first, timestamp = self.end, 0, 0, 0
         heads: list[int] = []
@@ -110,7 +110,7 @@ class PieceReader:
         window = bytes(memoryview(self._buffer)[:room])
         self._needed = BLANK.size
         if room < BLANK.size:
-            # Nothing that a log holds begins there, whatever comes.
+            # No entry of a log can begin so near to the end of a file.
             least = f"{BLANK.size} bytes or more to the end of the file"
             raise BadEntry(Damage(start, 0, "blank-size-mismatch", least, str(room)))
         while len(window) - at >= BLANK.size:
@@ -123,7 +123,7 @@ class PieceReader:
             if isinstance(entry, Blank) and not heads:
                 return LogPiece(start, window[:size], (0,), is_blank=True)
             if not isinstance(entry, Record):
-                # A blank is a piece of its own; what is wrong is told when it stands in front.
+                # A blank is a piece of its own, and damage is reported once it is at the front.
                 if isinstance(entry, Damage) and not heads:
                     raise BadEntry(entry)
                 break
@@ -140,9 +140,10 @@ class PieceReader:
         return LogPiece(start, data, tuple(heads), False, *times, tuple(mismatches))
 
     def _problem(self, size: int, magic_code: int, offset: int, room: int) -> Damage | None:
-        """Why no entry can begin so, ``room`` bytes before the end of its file."""
+        """Why no entry can have this head, ``room`` bytes before the end of its file; None if one
+        can."""
         if magic_code == BLANK_MAGIC_CODE:
-            # A file that holds nothing else is nobody's.
+            # No writer makes a file that holds only a blank.
             if size == room < self._file_size and size <= self._longest:
                 return None
             return Damage(offset, 0, "blank-size-mismatch", str(room), str(size))

@@ -1,9 +1,9 @@
 """One commit log entry, read at one place: record, blank, damage or the end.
 
-This is the reference for what counts as a record. The batch scanner reads the same thing in
-bulk and hands every irregular place to :func:`read_entry`, so damage has one definition
-(RocketMQ: ``CommitLog#checkMessageAndReturnSize``, with the check that it leaves out: that
-PHYSICALOFFSET names the record's own place).
+This is the reference for what counts as a record. The batch scanner reads records in bulk and
+hands every irregular place to :func:`read_entry`, so damage has one definition (RocketMQ:
+``CommitLog#checkMessageAndReturnSize``, and one more check: PHYSICALOFFSET must name the record's
+own place).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Buffer = mmap.mmap | bytes
 
 
 class Tail(NamedTuple):
-    """How the lengths behind a record's body are read and written, and the most that they may say;
-    ``size`` is what both take, in bytes (:data:`formats.layouts.TAIL`)."""
+    """The two length fields behind a record's body, and the largest value of each
+    (:data:`formats.layouts.TAIL`). ``size`` is the bytes of both fields."""
 
     topic_length: Struct
     longest_topic: int
@@ -49,7 +49,7 @@ class Tail(NamedTuple):
 
 def _tail(tail: layouts.Tail) -> Tail:
     topic, properties = (
-        # One byte is read without a sign: what is beyond its limit is told as the byte it is.
+        # One byte is read without a sign, so messages show a value over the limit as it is.
         Struct(f">{length.code.upper() if length.code == 'b' else length.code}")
         for length in (tail.topic_length, tail.properties_length)
     )
@@ -63,11 +63,10 @@ def _tail(tail: layouts.Tail) -> Tail:
 
 
 PREFIXES = {flags: Struct(layout.format) for flags, layout in layouts.RECORD_PREFIX.items()}
-#: By magic code: what is in here is a record.
+#: By magic code. Only entries with these magic codes are records.
 TAILS = {magic_code: _tail(tail) for magic_code, tail in layouts.TAIL.items()}
 BLANK = Struct(layouts.BLANK.format)
-#: The fields before the body, whatever the hosts; topic and properties with their lengths, whatever
-#: these are, in bytes.
+#: The most bytes of the fields before the body, and of topic and properties with their lengths.
 LONGEST_PREFIX = max(prefix.size for prefix in PREFIXES.values())
 LONGEST_TAIL = max(
     tail.size + tail.longest_topic + tail.longest_properties for tail in TAILS.values()
@@ -81,8 +80,8 @@ _BLANK_BYTES = BLANK_MAGIC_CODE.to_bytes(layouts.RECORD_MAGIC_CODE.size, "big")
 
 
 class Record(NamedTuple):
-    """A commit log record as stored; ``body_position`` and ``properties_position`` lie in the
-    file's buffer, the bytes themselves are not copied."""
+    """A commit log record as stored. ``body_position`` lies in the file's buffer: the body itself
+    is not copied."""
 
     physical_offset: int
     total_size: int
@@ -133,7 +132,7 @@ class Record(NamedTuple):
 
     @property
     def tags_code(self) -> int:
-        """``hashCode`` of the tags, 0 without: not the delivery time of a delayed message."""
+        """``hashCode`` of the tags; 0 without. Never a delayed message's delivery time."""
         tags = self.properties.get(PROPERTY_TAGS)
         return tags_code(tags) if tags else 0
 
@@ -168,10 +167,10 @@ class End(NamedTuple):
 
 Entry = Record | Blank | Damage | End
 
-#: Where these are in what a prefix reads, which is :class:`~formats.layouts.RecordPrefix`.
+#: Index of these fields in :class:`~formats.layouts.RecordPrefix`.
 _BODY_LENGTH = RecordPrefix._fields.index("body_length")
 _PLACE = RecordPrefix._fields.index("physical_offset")
-#: The first fields of a :class:`Record`, up to where its body lies, taken from there.
+#: Takes the first fields of a :class:`Record`, before ``body_position``, from a ``RecordPrefix``.
 _FIRST_FIELDS = itemgetter(
     *map(RecordPrefix._fields.index, Record._fields[: Record._fields.index("body_position")])
 )
@@ -182,7 +181,7 @@ _PORT_AND_OFFSET = Struct(">iq")
 @functools.lru_cache(maxsize=1024)
 def host_text(address: bytes, port: int) -> str:
     """``address:port``, an IPv6 address in brackets."""
-    # Kept, for a log names few hosts many times: two texts a row are a tenth of a walk.
+    # Cached: a log names few hosts many times, and two texts a row take a tenth of a walk.
     if len(address) == IPV4_SIZE:
         return f"{'.'.join(map(str, address))}:{port}"
     return f"[{ipaddress.IPv6Address(address)}]:{port}"
@@ -196,18 +195,18 @@ def offset_msg_id(address: bytes, port: int, physical_offset: int) -> str:
 def read_entry(buffer: Buffer, position: int, limit: int, physical_offset: int) -> Entry:
     """Reads what stands at ``position``; never raises, whatever the bytes.
 
-    ``limit`` is the end of the file in the buffer, ``physical_offset`` the place's own offset.
-    Damage is returned with the length that the entry claims when that is plausible, else 0 (the
-    caller looks for the next record), and ``End`` stands for eight zero bytes.
+    ``limit`` is the end of the file in the buffer, ``physical_offset`` the offset of the place.
+    Damage has the length that the entry claims if that is plausible, else 0: then the caller looks
+    for the next record. Eight zero bytes are an ``End``.
     """
     if limit - position < END_FILE_MIN_BLANK_LENGTH:
-        # The writer always leaves room for a blank; less than that is never written.
+        # The writer always leaves room for a blank, so nothing is written here.
         return End(physical_offset)
     total_size, magic_code = BLANK.unpack_from(buffer, position)
     if magic_code == BLANK_MAGIC_CODE:
         if total_size == limit - position:
             return Blank(physical_offset, total_size)
-        # The engine does not look at a blank's size: it takes the rest of the file as one.
+        # The engine ignores a blank's size: it takes the rest of the file as the blank.
         return Damage(
             physical_offset,
             limit - position,
@@ -244,7 +243,7 @@ def _read_record(
         return damage(0, "total-size-out-of-range", f"at most {room}", total_size)
     values = prefix.unpack_from(buffer, position)
     tail = TAILS[magic_code]
-    # A negative length counts as none in the engine's own walk.
+    # A negative length counts as 0 in the engine's own walk.
     body_length = max(values[_BODY_LENGTH], 0)
     at = position + prefix.size + body_length
     if at + tail.size > limit:
@@ -285,8 +284,8 @@ def prefix_at(buffer: Buffer, position: int, limit: int) -> RecordPrefix | None:
 
 
 def tail_position(buffer: Buffer, position: int, limit: int) -> int | None:
-    """Where the topic's length of the record at ``position`` stands, as the record says, be it
-    behind ``limit``; None when its fixed-size fields do not end before that."""
+    """Position of the topic's length field, as the record at ``position`` claims: it may lie
+    behind ``limit``. None when the fixed-size fields do not end before ``limit``."""
     values = prefix_at(buffer, position, limit)
     if values is None:
         return None
@@ -294,7 +293,7 @@ def tail_position(buffer: Buffer, position: int, limit: int) -> int | None:
 
 
 def read_entry_of(mapped: MappedFile, position: int) -> Entry:
-    """:func:`read_entry` of a file, without looking into its holes."""
+    """:func:`read_entry` for a file. Never reads its holes."""
     if mapped.framed:
         from rmqctl.engine.record.entries import read_framed_entry_of
 
@@ -303,14 +302,14 @@ def read_entry_of(mapped: MappedFile, position: int) -> Entry:
 
 
 def read_plain_entry_of(mapped: MappedFile, position: int) -> Entry:
-    """:func:`read_entry_of`, with no header before a record."""
+    """:func:`read_entry_of` for a place without an entry's header before the record."""
     mapped.load_entry(position)
     physical_offset = mapped.file_from_offset + position
     if not mapped.whole[0] <= position < mapped.whole[1]:
         is_whole(mapped, position, position + 1)
     low, high = mapped.whole
     if low <= position < high:
-        # A record that ends before the hole is one; of what is none more may have to be seen.
+        # A record that ends before the hole is final. Anything else may need bytes behind it.
         entry = read_entry(mapped.buffer, position, min(high, mapped.size), physical_offset)
         if isinstance(entry, Record) or high >= mapped.size:
             return entry
@@ -319,7 +318,7 @@ def read_plain_entry_of(mapped: MappedFile, position: int) -> Entry:
 
 
 def _fields_aside(mapped: MappedFile, position: int) -> MappedFile:
-    """A copy of all that :func:`read_entry` looks at, whatever stands there."""
+    """A copy of all bytes that :func:`read_entry` may look at."""
     aside = Aside(mapped, position, min(position + LONGEST_PREFIX, mapped.size))
     tail = tail_position(aside.buffer, position, mapped.size)
     if tail is not None:
@@ -337,22 +336,22 @@ def body_crc_of(buffer: Buffer | memoryview, record: Record) -> int:
 
 
 def body_seen(mapped: MappedFile, record: Record) -> Buffer:
-    """Where the body of a file's record can be looked at, at its position."""
+    """A buffer with the body of a file's record, at ``body_position``."""
     end = record.body_position + record.body_length
     return whole(mapped, record.body_position, end).buffer
 
 
 def crc_matches(buffer: Buffer, record: Record) -> bool:
-    """Whether the body is what was stored; an empty one is not checked, as in the engine."""
+    """Whether the body matches its CRC. An empty one is not checked, as in the engine."""
     return record.body_length == 0 or body_crc_of(buffer, record) == record.body_crc
 
 
 def find_next(mapped: MappedFile, position: int) -> int:
     """Position of the next record or blank at or after ``position``; the file's size when none.
 
-    A record is found by its magic code and by PHYSICALOFFSET naming its own place, whatever its
-    size field says; a blank by reaching exactly to the end of the file. Holes are skipped, but for
-    the size field at their edge, whose leading zeros may be theirs.
+    A record is found by its magic code and by a PHYSICALOFFSET that names its own place, whatever
+    its size field says; a blank by a size that reaches exactly to the end of the file. Holes are
+    skipped. Only a size field may begin in one, with its leading zeros.
     """
     if mapped.framed:
         from rmqctl.engine.record.entries import find_next_framed
@@ -368,7 +367,7 @@ def find_next(mapped: MappedFile, position: int) -> int:
 
 
 def find_next_record(mapped: MappedFile, position: int) -> int:
-    """:func:`find_next` that takes no blank, nor the header of an entry."""
+    """:func:`find_next` for records only, without blanks and headers of entries."""
     for data, high in mapped.extents(position, mapped.size):
         at = _find_record(mapped, max(data - _MAGIC_CODE_AT, position), high)
         if at < high:

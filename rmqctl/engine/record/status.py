@@ -1,21 +1,21 @@
-"""Statuses, which are returned and never raised: RocketMQ's answers, with Java's spelling, and what
+"""Statuses, which are returned and never raised: RocketMQ's answers, in Java's spelling, and what
 became of a body."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-#: ``status`` of a message whose body is shown, in rows and in columns on Spark.
+#: ``status`` of a message, in rows and in columns on Spark: whether the body matches its CRC.
 OK, BODY_CRC_MISMATCH = "ok", "body-crc-mismatch"
-#: Of a message whose body nobody has looked at.
+#: ``status`` when the body was not checked.
 UNCHECKED = "unchecked"
-#: How the reason of a refused put ends whose message, or messages, the log has all the same.
+#: How the reason ends when a put failed, but the log has the message (or messages).
 NOT_AGAIN = "do not put it again", "do not put them again"
 
 
 def logged(start: int, count: int, one: str, many: str) -> str:
-    """What is said of messages that the log has from physical offset ``start`` on, though their put
-    failed behind that: how many, then ``one`` or ``many``, and not to put them again."""
+    """The end of a reason when a put failed, but the log has its ``count`` messages from physical
+    offset ``start`` on. ``one`` or ``many`` is said about them, then not to put them again."""
     if count == 1:
         return f"The log has the message (from {start} on){one}; {NOT_AGAIN[0]}"
     return f"The log has the {count} messages from {start} on{many}; {NOT_AGAIN[1]}"
@@ -38,8 +38,8 @@ class PutMessageStatus(Enum):
 
     @property
     def is_of_store(self) -> bool:
-        """Whether it says something of the store, and not of the message: no other message fares
-        better."""
+        """Whether the reason lies in the store, and not in the message: any other message would
+        fail, too."""
         return self in _OF_STORE
 
 
@@ -56,8 +56,8 @@ _OF_STORE = {
 class AppendMessageStatus(Enum):
     """``AppendMessageStatus``: what the append itself did.
 
-    The two for sizes never come about: 4.9.3 refuses such messages where they are encoded, before
-    an append, and returns none.
+    The two for sizes are never returned: 4.9.3 refuses such messages when it encodes them, before
+    an append.
     """
 
     PUT_OK = "PUT_OK"
