@@ -3,10 +3,10 @@
 The engine chooses a queue *file* by its modification time, which a copy or a restore changes, and
 then bisects in it. Here only the store times of the records count, over the whole queue.
 
-Bisection is exact as long as store times do not fall along the queue, which is so unless the
-broker's clock was set back. Where it was, several places may answer: a bisection finds one at which
-the times cross the asked one (for CEIL a message at or after it, the readable one before it
-earlier), and :func:`scan`, which reads every message, the one that the boundary means.
+Bisection is exact as long as store times never fall along the queue. They fall only if the broker's
+clock was set back; then several places may answer. :func:`bisect` finds one at which the times
+cross the wanted time (for CEIL a message at or after it, with an earlier readable message before).
+:func:`scan` reads every message and finds exactly what the boundary means.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rmqctl.engine.queue.consumequeue import ConsumeQueue
 if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
 
-#: Store time of the message at a queue offset; None where no record can be read. Those of a queue
-#: are :class:`StoreTimes`.
+#: Gives the store time (ms) of the message at a queue offset; None if its record cannot be read.
+#: :class:`StoreTimes` does so for a queue.
 Times = Callable[[int], int | None]
 
 
 class Boundary(Enum):
     """Which message answers a time.
 
-    FIRST and LAST of those stored exactly then; FLOOR the last at or before it, CEIL the first at
-    or after it; NEAREST, the engine's own: one stored then (the first), else the nearer of both
-    neighbours, the earlier when they are as near.
+    FIRST and LAST are of those stored exactly then. FLOOR is the last at or before it, CEIL the
+    first at or after it. NEAREST is the engine's own: the first that was stored exactly then, else
+    the nearer of both neighbours, and the earlier one if both are equally near.
     """
 
     NEAREST = "nearest"
@@ -41,7 +41,8 @@ class Boundary(Enum):
 
 
 class StoreTimes:
-    """The store times behind a queue's units. What lies between two stored units costs nothing."""
+    """The store times (ms) behind a queue's units. Gaps between stored units are skipped at no
+    cost."""
 
     def __init__(self, log: CommitLog, queue: ConsumeQueue) -> None:
         self._log = log
@@ -84,10 +85,10 @@ def bisect(times: Times, low: int, high: int, time: int, boundary: Boundary) -> 
 
 
 def scan(times: Times, low: int, high: int, time: int, boundary: Boundary) -> int | None:
-    """As :func:`bisect`, by reading every message: right also where the clock was set back.
+    """As :func:`bisect`, but reads every message: right even if the clock was set back.
 
-    FLOOR is then the last message in the order of the queue that was stored at or before the time,
-    CEIL the first that was stored at or after it.
+    FLOOR is then the last message, in the order of the queue, that was stored at or before the
+    time, and CEIL the first that was stored at or after it.
     """
     first = last = floor = ceil = None
     below: tuple[int, int] | None = None
@@ -117,14 +118,14 @@ def scan(times: Times, low: int, high: int, time: int, boundary: Boundary) -> in
 
 
 def _nearer(floor: int, floor_time: int | None, ceil: int, ceil_time: int | None, time: int) -> int:
-    """Whichever is nearer to a time; one that a broker has deleted meanwhile is not."""
+    """Whichever is nearer to a time, unless a broker has deleted it meanwhile."""
     if floor_time is None or ceil_time is None:
         return ceil if floor_time is None else floor
     return ceil if abs(time - floor_time) > abs(ceil_time - time) else floor
 
 
 def _first(times: Times, low: int, high: int, holds: Callable[[int], bool]) -> int | None:
-    """The first readable message in the range whose time ``holds``, when none falls behind."""
+    """The first readable message in the range whose time ``holds``, if times never fall."""
     answer = None
     while low < high:
         middle = (low + high) // 2

@@ -1,12 +1,12 @@
-"""Following a store that a broker is writing: each look yields what has become whole since.
+"""Follows a store that a broker is writing: each look yields what has become whole since.
 
-A writer copies a record into the map piece by piece, and nothing locks a reader out. So what stands
-at the end counts as whole when another entry stands behind it, or when it is the same at two looks
-and its body has its CRC. An irregular place is told when it is the same at two looks and something
-stands behind it: else it may be a record that is being written.
+A writer copies a record into the map piece by piece, and nothing locks a reader out. So the last
+record counts as whole when another entry stands behind it, or when two looks find it the same and
+its body matches its CRC. An irregular place is reported when two looks find it the same and
+something stands behind it; else it may be a record that is being written.
 
-The end can also move back: a broker that recovers cuts its log at the first bad record and writes
-over what stood behind. A follower keeps what it yielded last and notices that it has changed.
+The end can also move back: a broker that recovers cuts its log at the first bad record and
+overwrites everything behind. A follower remembers what it yielded last and notices the change.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ from rmqctl.engine.state.rocksdb import RocksDBUnreadable
 from rmqctl.errors import CannotRead, FileLengthContradiction, StoreNotFound
 
 _REMEMBERED = 256
-#: Looks at a store that is between two states (a file that has no length yet, or has just gone).
+#: Looks in a row that may fail because the store is between two states (a file has no length yet,
+#: or has just gone).
 _PATIENCE = 50
 
 
 class Moved(NamedTuple):
-    """The place to read at has jumped: physical offsets, or queue offsets of a queue.
+    """The follower's place has jumped. Offsets are physical ones, or queue offsets for a queue.
 
-    ``reason`` is ``end-moved-back`` (what was yielded from ``to_offset`` on is no longer there) or
-    ``files-deleted`` (what lay before ``to_offset`` has gone unread).
+    ``reason`` is ``end-moved-back`` (entries yielded from ``to_offset`` on are no longer there) or
+    ``files-deleted`` (entries before ``to_offset`` have gone unread).
     """
 
     reason: str
@@ -56,7 +57,7 @@ class Moved(NamedTuple):
 
 
 class LiveStore:
-    """The files of a store as they are at the last :meth:`look`."""
+    """The files of a store as they were at the last :meth:`look`."""
 
     def __init__(self, root: Path, config: MessageStoreConfig) -> None:
         self.root = root
@@ -65,7 +66,7 @@ class LiveStore:
         self._open()
 
     def _open(self) -> None:
-        if not self.root.is_dir():  # Whatever else is not there yet may come.
+        if not self.root.is_dir():  # Everything else may still come.
             raise StoreNotFound(path=str(self.root))
         file_size = commit_log_file_size(self.root, self.config)
         self.commit_log = open_commit_log(self.root, self.config, file_size)
@@ -73,14 +74,14 @@ class LiveStore:
             self.root,
             self.config,
             lambda: (self.commit_log.min_offset, self.commit_log.files.end_offset),
-            # A file that has no length yet gets one; nothing is passed over meanwhile.
+            # A file without a length will get one: it must not be passed over meanwhile.
             strict=True,
         )
 
     def look(self) -> bool:
-        """Takes the files as they are now; False when the store is between two states.
+        """Opens the files as they are now. False when the store is between two states.
 
-        :raises CannotRead, FileLengthContradiction, StoreNotFound: it stays so.
+        :raises CannotRead, FileLengthContradiction, StoreNotFound: it has been for many looks.
         """
         self.close()
         try:
@@ -95,13 +96,13 @@ class LiveStore:
         self._failures = 0
 
     def failed(self, error: Exception) -> None:
-        """Notes that a look failed; raises the error when it does so again and again."""
+        """Notes that a look failed; raises the error after too many in a row."""
         self._failures += 1
         if self._failures > _PATIENCE:
             raise error
 
     def body(self, record: Record) -> bytes:
-        """The body of a record of this look, as stored."""
+        """The stored body of a record of this look."""
         return self.commit_log.body(record)
 
     def close(self) -> None:
@@ -116,7 +117,7 @@ class LiveStore:
 
 
 class LogFollower:
-    """Follows the log from ``offset``, which must be the start of an entry or the end."""
+    """Follows the log from physical offset ``offset``: the start of an entry, or the log's end."""
 
     def __init__(self, live: LiveStore, offset: int) -> None:
         self.live = live
@@ -126,7 +127,7 @@ class LogFollower:
         self._looks = 0
 
     def look(self) -> Iterator[Record | Blank | Damage | Moved]:
-        """What has become whole since the last look, in order of place."""
+        """Yields the entries that have become whole since the last look, in order of place."""
         if not self.live.look():
             return
         log = self.live.commit_log
@@ -141,11 +142,11 @@ class LogFollower:
             self.live.failed(error)
 
     def _next(self, log: CommitLog) -> Record | Blank | Damage | Moved | None:
-        """The entry at the place, when it is whole, and goes on behind it; None: not yet."""
+        """Returns the entry at the place if it is whole, and goes on behind it; None: not yet."""
         number = log.files.index_of(self.offset)
         if number < 0:
             return self._outside(log)
-        # In this order: what is read after its successor was there is whole.
+        # In this order: an entry is whole if it is read after its successor was found.
         is_followed = self._is_followed(log)
         entry = log.entry_at(self.offset)
         if isinstance(entry, Record):
@@ -163,7 +164,7 @@ class LogFollower:
         self._looks = 0
 
     def _is_followed(self, log: CommitLog) -> bool:
-        """Whether an entry stands behind the one at the place, as that gives its size."""
+        """Whether an entry stands where the one at the place should end, by its size."""
         mapped, position = log.locate(self.offset)
         size, other = BLANK.unpack(mapped.read(position, BLANK.size).ljust(BLANK.size, b"\0"))
         if mapped.framed and size == DLEDGER_MAGIC_CODE:
@@ -173,8 +174,8 @@ class LogFollower:
         return isinstance(log.entry_at(self.offset + size), Record | Blank)
 
     def _is_settled(self, log: CommitLog, record: Record) -> bool:
-        """Whether the newest record was the same at the last look, has its body and, since it is
-        copied from its first byte on, its last byte."""
+        """Whether the newest record was the same at the last look, its body matches its CRC, and
+        its last byte is there: a writer copies it from its first byte on."""
         if record == self._pending:
             text = record.properties_bytes or record.topic_bytes
             mapped, _ = log.locate(record.physical_offset)
@@ -183,7 +184,7 @@ class LogFollower:
         return False
 
     def _irregular(self, log: CommitLog, number: int, entry: Damage | End) -> Damage | None:
-        """What is no entry, when it stays so and something stands behind it."""
+        """Returns an irregular place as damage, once it stays so and something stands behind it."""
         if isinstance(entry, End) and not _has_data(log, number + 1):
             self._pending = None
             return None
@@ -191,7 +192,7 @@ class LogFollower:
             self._pending, self._looks = entry, 0
             return None
         self._looks += 1
-        # Looking for what stands behind may read much: less and less often.
+        # Searching what stands behind may read much, so it is done less and less often.
         if self._looks & (self._looks - 1) and self._looks % 64:
             return None
         position = self.offset - log.files.entries[number].file_from_offset
@@ -202,7 +203,7 @@ class LogFollower:
         return found
 
     def _outside(self, log: CommitLog) -> Damage | Moved | None:
-        """The place lies in no file: before them, behind them, or between two."""
+        """Handles a place in no file: before all files, behind them, or between two."""
         files = log.files
         if not files.entries or self.offset == files.end_offset:
             return None
@@ -225,7 +226,7 @@ class LogFollower:
         return moved
 
     def _check_history(self, log: CommitLog) -> Moved | None:
-        """Goes back to the first remembered record that is no longer what it was."""
+        """Goes back to the first remembered record that has changed; None: none has."""
         kept: deque[Record] = deque(maxlen=_REMEMBERED)
         for record in self._history:
             if record.physical_offset < log.min_offset:
@@ -236,7 +237,8 @@ class LogFollower:
             self._history = kept
             to_offset = record.physical_offset
             if not kept or log.files.index_of(to_offset) < 0:
-                # How far back is not known: the start of a file is the start of an entry.
+                # How far the end moved is unknown, so it goes back to the start of the file: an
+                # entry begins there.
                 number = max(log.files.index_of(to_offset), -1)
                 if not log.files.entries:
                     return None
@@ -247,12 +249,12 @@ class LogFollower:
 
 
 def _has_data(log: CommitLog, number: int) -> bool:
-    """Whether anything stands at the start of a file; a broker makes the next one beforehand."""
+    """Whether a file's first bytes are not zeros. A broker makes the next file beforehand."""
     return number < len(log.files.entries) and log.files.file(number).first_nonzero(0, 8) < 8
 
 
 class QueueFollower:
-    """Follows a queue from queue offset ``offset`` (None: its first message, once it is there)."""
+    """Follows a queue from queue offset ``offset`` (None: its first message, once there is one)."""
 
     def __init__(
         self,
@@ -272,10 +274,10 @@ class QueueFollower:
         self._pending: tuple[int, Unit] | None = None
 
     def look(self) -> Iterator[Record | Moved]:
-        """Messages that have become whole since the last look and pass the filter, in order.
+        """Yields messages that have become whole since the last look and pass the filter, in order.
 
-        A unit without its record is passed over when a later one has its own (retention, damage);
-        the last ones wait for theirs.
+        A unit without a record (retention, damage) is passed over when a later unit has one. The
+        last units wait for theirs.
         """
         if not self.live.look():
             return
@@ -316,7 +318,7 @@ class QueueFollower:
                 yield record
 
     def _settled_end(self, queue: ConsumeQueue) -> int:
-        """The end without the last unit, unless that was the same at the last look."""
+        """The queue's end, without the last unit unless the last look found it the same."""
         last = queue.max_offset - 1
         unit = queue.unit(last)
         if unit is None:
@@ -325,7 +327,7 @@ class QueueFollower:
         return queue.max_offset if before == self._pending else last
 
     def _moved(self, queue: ConsumeQueue, offset: int) -> Moved | None:
-        """Where to go on when the place is no longer what it was."""
+        """Where to go on when the end has moved back or files were deleted; None: at the place."""
         for number, (queue_offset, unit) in enumerate(self._history):
             if queue_offset < queue.min_offset:
                 continue
@@ -335,7 +337,7 @@ class QueueFollower:
                 return Moved("end-moved-back", offset, min(queue_offset, queue.max_offset))
         if offset < queue.min_offset:
             return Moved("files-deleted", offset, queue.min_offset)
-        # Before anything was yielded a place behind the end is one to wait for.
+        # Until something was yielded, a place behind the end is waited for.
         if offset > queue.max_offset and self._history:
             return Moved("end-moved-back", offset, queue.max_offset)
         return None

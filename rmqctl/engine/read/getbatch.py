@@ -1,8 +1,8 @@
-"""``DefaultMessageStore#getMessage`` of 5.x over a batch queue, and what a client takes out of a
-record that holds several messages (``MessageDecoder#decodeMessage``).
+"""``DefaultMessageStore#getMessage`` of 5.x for a batch queue, and the messages that a client takes
+out of a record that holds several (``MessageDecoder#decodeMessage``).
 
-An answer has whole records: it may begin before the offset that was asked for, and holds more
-messages than asked for where the first record does.
+An answer has whole records. So it may begin before the wanted offset, and it has more messages than
+wanted if the first record has.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from rmqctl.engine.read.getmessage import ReadableStore
     from rmqctl.engine.record.record import Record
 
-#: ``MessageSysFlag``: the body holds several messages, which a client is to unwrap.
+#: Both flags are set if the body holds several messages for a client to unwrap
+#: (``MessageSysFlag``).
 NEED_UNWRAP, INNER_BATCH = 0x40, 0x80
-#: ``maxFilterMessageSize``: units so far behind the first one are not looked at, in bytes.
+#: ``maxFilterMessageSize``: how many bytes of units one answer looks at, at least.
 _SCANNED_BYTES = 16000
 
 
 class InnerMessage(NamedTuple):
-    """A message in a record's body, ``number`` messages behind the first."""
+    """A message in a record's body; ``number`` counts from 0."""
 
     number: int
     flag: int
@@ -39,7 +40,7 @@ class InnerMessage(NamedTuple):
 
     @property
     def tags_code(self) -> int:
-        """The hash of its tags."""
+        """Hash of the message's own tags; 0 without."""
         tags = self.properties.get(PROPERTY_TAGS)
         return tags_code(tags) if tags else 0
 
@@ -106,8 +107,8 @@ def get_batch_message(
 
 
 def _status_of(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int]:
-    """What an offset is answered with for where it is, and the next one; NO_MATCHED_MESSAGE within
-    the queue: that takes a look at its units."""
+    """The status for an offset outside the queue, and the next offset. NO_MATCHED_MESSAGE: it is
+    inside, and its units decide."""
     if high == 0:
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < low:
@@ -120,10 +121,10 @@ def _status_of(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int]
 
 
 def inner_messages(record: Record, stored: bytes, limit: int) -> list[InnerMessage] | None:
-    """The messages in a record's stored body; None where it is one message itself, or its body
-    cannot be taken apart.
+    """The messages in a record's stored body; None if the record is one message, or its body cannot
+    be taken apart.
 
-    :param limit: bytes that the body may have, decompressed.
+    :param limit: the most bytes that the decompressed body may have.
     """
     flags = NEED_UNWRAP | INNER_BATCH
     if record.sys_flag & flags != flags:

@@ -1,5 +1,5 @@
-"""``CompactionStore#getMessage`` (5.x): what a master broker answers to a pull from a compacted
-topic. It asks no filter, and gives the copies that compaction keeps."""
+"""``CompactionStore#getMessage`` (5.x): a master broker's answer to a pull from a compacted topic.
+It uses no filter, and gives the copies that compaction keeps."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ def get_compacted_message(
     *,
     physical_memory: int | None = None,
 ) -> GetMessageResult:
-    """One pull of at most ``max_msg_nums`` messages within the broker's limits, from one file of
-    units (``travelCqFileNumWhenGetMessage``): from a queue offset on, or from the next that was
-    kept. Places of the records are those of ``queue.log``."""
+    """One pull of at most ``max_msg_nums`` messages within the broker's limits and within one file
+    of units (``travelCqFileNumWhenGetMessage``).
+
+    It begins at the queue offset ``offset``, or at the next one that was kept. The records'
+    physical offsets are those in ``queue.log``.
+    """
     low, high, log_end = queue.ends()
     status, following = _status_of(offset, low, high)
     result = GetMessageResult(status, following, low, high)
@@ -63,8 +66,8 @@ def get_compacted_message(
 
 
 def _status_of(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int]:
-    """What an offset is answered with for where it is, and the next one; NO_MATCHED_MESSAGE before
-    the queue's end: that takes a look at its units."""
+    """The status for an offset outside the queue, and the next offset. NO_MATCHED_MESSAGE: it lies
+    before the queue's end, and the units decide."""
     if high == 0:
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset == high:

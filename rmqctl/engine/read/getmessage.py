@@ -1,8 +1,8 @@
-"""``DefaultMessageStore#getMessage``: what a master broker answers to a pull, status by status.
+"""``DefaultMessageStore#getMessage``: a master broker's answer to a pull, status by status.
 
-A broker holds back less from memory than from disk. What lies further behind the log's end than
-``accessMessageInMemoryMaxRatio`` per cent of the machine's physical memory counts as on disk
-(``checkInDiskByCommitOffset``): nobody asks the page cache.
+An answer holds more of messages in memory than of those on disk. A message counts as on disk when
+it lies further behind the log's end than ``accessMessageInMemoryMaxRatio`` per cent of the
+machine's physical memory (``checkInDiskByCommitOffset``); the page cache is not asked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SCANNED_BYTES = 16000
 
 
 class ReadableStore(Protocol):
-    """What a pull needs of a store: the opened one, or one that is followed."""
+    """What a pull needs of a store."""
 
     config: MessageStoreConfig
     commit_log: CommitLog
@@ -44,11 +44,11 @@ class ReadableStore(Protocol):
 class GetMessageResult:
     """Answer of a pull; offsets are queue offsets.
 
-    ``suggest_pulling_from_slave`` says that the last unit looked at lies so far behind the end of
-    the log that it counts as on disk; ``fall_behind_size`` is how many bytes behind it lies (what
-    ``diskFallRecorded`` makes a broker count), 0 when no unit was looked at. ``passed_over`` counts
-    messages whose unit is in no file, whose record cannot be read, or lies before the end of a log
-    file of which one was gone.
+    ``fall_behind_size`` is how many bytes before the log's end the record of the last unit lies
+    that the pull looked at (a broker counts it if ``diskFallRecorded``); 0 if it looked at none.
+    ``suggest_pulling_from_slave`` says that this record counts as on disk. ``passed_over`` counts
+    messages whose unit is missing, whose record cannot be read, or whose record lies in the rest
+    of a log file in which one was already gone.
     """
 
     status: GetMessageStatus
@@ -63,7 +63,7 @@ class GetMessageResult:
 
 @cache
 def total_physical_memory_size() -> int:
-    """Bytes of memory of this machine; asked for once, as a broker does
+    """Bytes of memory of this machine, read once, as a broker does
     (``StoreUtil.TOTAL_PHYSICAL_MEMORY_SIZE``)."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -81,7 +81,7 @@ class TransferLimits:
         #: Bytes behind the log's end that count as in memory.
         self.in_memory = int(memory * (config.access_message_in_memory_max_ratio / 100.0))
         self.max_msg_nums = max_msg_nums
-        #: Bytes and messages that an answer holds of what counts as in memory, and of the rest.
+        #: Most bytes and most messages of an answer, for messages in memory and for those on disk.
         self.memory = (
             config.max_transfer_bytes_on_message_in_memory,
             config.max_transfer_count_on_message_in_memory,
@@ -90,11 +90,11 @@ class TransferLimits:
             config.max_transfer_bytes_on_message_in_disk,
             config.max_transfer_count_on_message_in_disk,
         )
-        #: How many units one answer looks at; a product that runs over asks for no more.
+        #: How many units one answer looks at. The product is a Java int and may overflow.
         self.units = max(_SCANNED_BYTES, java_int_value(max_msg_nums * UNIT_SIZE)) // UNIT_SIZE
 
     def told(self, log_end: int) -> tuple[int, int, int, tuple[int, int], tuple[int, int], int]:
-        """These limits, and where the log ends, as the kernel takes them."""
+        """These limits and the log's end (physical offset), in the form that the kernel takes."""
         return (
             self.max_msg_nums,
             self.units,
@@ -105,12 +105,12 @@ class TransferLimits:
         )
 
     def is_full(self, size: int, total: int, count: int, behind: int) -> bool:
-        """Whether a message of ``size`` bytes that lies ``behind`` bytes before the log's end goes
-        into no answer of ``count`` messages of ``total`` bytes. The first one always goes."""
+        """Whether an answer of ``count`` messages of ``total`` bytes has no room for another one of
+        ``size`` bytes, ``behind`` bytes before the log's end. The first one always fits."""
         if count == 0:
             return False
         max_bytes, max_count = self.disk if behind > self.in_memory else self.memory
-        # A Java int: with a unit that fills a gap, of the largest size, the sum turns negative.
+        # A Java int: a unit that fills a gap has the largest size, which turns the sum negative.
         size_sum = (total + size - INT_MIN) % (1 << 32) + INT_MIN
         return count >= self.max_msg_nums or size_sum > max_bytes or count >= max_count
 
@@ -160,8 +160,9 @@ def get_message(
 def _collect_compiled(
     store: ReadableStore, queue: ConsumeQueue, offset: int, end: int, limits: TransferLimits
 ) -> GetMessageResult | None:
-    """:func:`_collect` without a filter, by the kernel where the log has it; None where something
-    is odd: a unit without its record, one that lies in a hole, or several files of the log."""
+    """:func:`_collect` without a filter, by the kernel. None if the log has no kernel, or the
+    kernel cannot: a unit lacks its record, a record lies in a hole, or several log files are
+    needed."""
     log_end = store.max_offset
     held = held_units(store, queue, offset, end, limits)
     if held is None:
@@ -205,8 +206,8 @@ def held_units(
     *,
     is_filtered: bool = False,
 ) -> tuple[bytes, int, MappedFile] | None:
-    """What the kernel makes an answer of: units as they are stored, the queue offset before which
-    they end, and the log's file that the first one points into; None where that is not for it."""
+    """What the kernel needs for an answer: stored units, the queue offset before which they end,
+    and the log file into which the first one points. None if the kernel cannot make it."""
     log = store.commit_log
     counts = limits.max_msg_nums, limits.memory[1], limits.disk[1]
     if log.compiled is None or min(counts) < 1:
@@ -214,7 +215,7 @@ def held_units(
     end = min(end, offset + limits.units)
     most = end - offset
     if not is_filtered:
-        # With one more any answer is full.
+        # One more than the most messages fills any answer.
         most = min(most, max(counts) + 1)
     units = queue.stored(offset, most)
     if len(units) < UNIT_SIZE:
@@ -237,7 +238,7 @@ def _collect(
     limits: TransferLimits,
     message_filter: MessageFilter | None,
 ) -> GetMessageResult:
-    """Goes over the queue from ``offset``, never beyond its file, as the engine does."""
+    """Goes over the queue from ``offset`` to ``end``, within one file of it, as the engine does."""
     result = GetMessageResult(
         GetMessageStatus.NO_MATCHED_MESSAGE, offset, queue.min_offset, queue.max_offset
     )

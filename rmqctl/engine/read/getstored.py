@@ -1,7 +1,7 @@
-"""The answer to a pull as a client gets it: records as they stand in the log, one behind the other.
+"""The answer to a pull as bytes for a client: stored records, one behind the other.
 
-Most pulls that find something are answered so, by the compiled kernel, and no record is made of
-what only goes on to a client. Every other one is :mod:`rmqctl.engine.read.getmessage`'s.
+The compiled kernel answers most pulls that find something this way, without making records of bytes
+that are only passed on. All other pulls go to :mod:`rmqctl.engine.read.getmessage`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rmqctl.engine.read.getmessage import (
 
 
 class StoredMessages(NamedTuple):
-    """Messages that were found, ``messages`` of them; offsets are queue offsets."""
+    """The ``messages`` messages that were found, as stored bytes. Offsets are queue offsets."""
 
     next_begin_offset: int
     min_offset: int
@@ -37,12 +37,12 @@ def get_stored(
     before: int,
     most_bytes: int,
 ) -> StoredMessages | None:
-    """What :func:`~rmqctl.engine.read.getmessage.get_message` finds, where that is something; None:
-    nothing, or something about it is odd.
+    """What :func:`~rmqctl.engine.read.getmessage.get_message` finds. None: it finds nothing, or the
+    kernel cannot tell.
 
-    :param codes: tags codes that are wanted, of which the units decide; None: all.
-    :param before: physical offset behind which no record may end that is found.
-    :param most_bytes: with more nothing is found.
+    :param codes: the wanted tags codes, which are compared with the units'; None: all.
+    :param before: physical offset. No found record may end behind it.
+    :param most_bytes: the most bytes of an answer; None is returned for a larger one.
     """
     queue = store.consume_queue(topic, queue_id)
     if queue is None:

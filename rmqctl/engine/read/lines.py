@@ -1,8 +1,8 @@
-"""Records as lines of text, many at once: what the kernel makes of them, where there is one.
+"""Lines of text of many records at once, made by the compiled kernel.
 
-A line is what a command prints of a message. The kernel makes those of plain records; what it stops
-at (damage, a blank, a text that is no UTF-8) is one entry of a walk as ever, and who takes it makes
-a row of it.
+A line is what a command prints of a message. The kernel makes lines of plain records. It stops at
+everything else (damage, a blank, a text that is no UTF-8): that is one ordinary entry of the walk,
+and the caller makes a row of it.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from rmqctl.engine.read.getmessage import GetMessageResult, ReadableStore, Trans
 if TYPE_CHECKING:
     from rmqctl.kernel._kernel import Memory
 
-#: Bytes of a file that are looked at by one call, which hears no Ctrl-C.
+#: Most bytes of a file for one call of the kernel, which Ctrl-C cannot end.
 _WINDOW = 16 << 20
 _UNITS_AT_ONCE = 1 << 13
-#: Units that are read for a pull at first: lines of more hardly fit into its room, but where most
-#: have other tags.
+#: Units that are read for a first pull. Lines of more hardly fit into its room, unless most have
+#: other tags.
 _PULL_UNITS = 1 << 10
-#: Bytes of lines that are made at once: few at first, for who waits for them.
+#: Bytes of lines that are made at once: few at first, so the first lines come soon.
 _LEAST_ROOM, _MOST_ROOM = 1 << 14, 1 << 20
-#: Of pulls, whose next call finds it in the processor's cache still.
+#: The same for pulls: small enough to stay in the processor's cache until the next call.
 _PULL_ROOM = 1 << 19
-#: Where a cell of a line comes from: its name, and what it always says, as the line has it; None:
-#: the record.
+#: A cell of a line: its name, and its fixed text as the line has it; None: it comes from the
+#: record.
 Cell = tuple[str, bytes | None]
 
 
 class Lines(NamedTuple):
-    """Lines of so many ``messages`` (or units), of which ``mismatches`` have a body that is not
-    what was stored. A walk goes on at ``end_offset`` (physical, or that of a queue): what lies
-    before it is in the lines, or is not wanted."""
+    """Lines of ``messages`` messages (or units). ``mismatches`` of them have a body that does not
+    match its CRC. The walk goes on at ``end_offset``, a physical offset or a queue offset:
+    everything before it is in the lines or not wanted."""
 
     data: memoryview
     messages: int
@@ -50,10 +50,10 @@ class Lines(NamedTuple):
 class WantedLines(NamedTuple):
     """Which lines are wanted, and what they look like.
 
-    ``form`` is ``ndjson`` or ``csv`` as they are printed, or one with ``-file`` as they are
-    exported; ``body`` the spelling of bodies, which are compared with their CRC when it ``checks``,
-    and of which those that are compressed become no line when it ``decompresses``. Store times are
-    both inclusive; None is no limit.
+    ``form`` is ``ndjson`` or ``csv`` as printed, or one of them with ``-file`` as exported.
+    ``body`` is the spelling of bodies. ``checks``: bodies are compared with their CRC.
+    ``decompresses``: messages with compressed bodies become no line here. ``since`` and ``until``
+    are store times (ms), both inclusive; None is no limit.
     """
 
     form: str
@@ -67,11 +67,11 @@ class WantedLines(NamedTuple):
     until: int | None = None
 
 
-#: Lines, how many, and of how many the body is not what was stored.
+#: Lines, how many they are, and how many bodies do not match their CRC.
 _Made = tuple["Memory", int, int]
-#: Lines; of how many keys they are, how many items of their hashes have records of other keys; and
-#: of each key without a message its number, the bytes of lines and the messages before it, and the
-#: items of its hash.
+#: Lines; how many keys they are of; how many items with these keys' hashes belong to other keys;
+#: and for each key without a message: its number, the bytes of lines before it, the messages before
+#: it, and the items with its hash.
 KeyLines = tuple[_Made, int, int, list[tuple[int, int, int, int]]]
 
 
@@ -109,8 +109,8 @@ class LineMaker(Protocol):
 
 
 def line_maker(wanted: WantedLines) -> LineMaker | None:
-    """What makes such lines; None where nothing does: there is no kernel, or it does not know one
-    of the columns."""
+    """The kernel's maker of such lines. None: there is no kernel, or it does not know one of the
+    columns."""
     from rmqctl import kernel
 
     module = kernel.module()
@@ -128,8 +128,8 @@ _NAMED = WantedLines._fields[3:]
 
 
 class LinesOfLog:
-    """Lines of the plain records of a log, for :meth:`CommitLog.walk`; who takes them keeps
-    ``most`` at the number that is wanted still."""
+    """Lines of the plain records of a log, for :meth:`CommitLog.walk`. The caller sets ``most`` to
+    the number of lines that it still wants."""
 
     def __init__(self, maker: LineMaker, wanted: WantedLines) -> None:
         self.most = 0
@@ -138,8 +138,8 @@ class LinesOfLog:
         self._columns = tuple(name for name, _ in wanted.cells)
 
     def __call__(self, mapped: MappedFile, position: int, limit: int) -> Lines | None:
-        """Lines of the records that stand behind each other from ``position`` on and begin before
-        ``limit``; None where none does. Holes of the file are not looked at."""
+        """Lines of the plain records from ``position`` on that begin before ``limit``; None without
+        any. Never reads the file's holes."""
         low, high = mapped.whole
         if not low <= position < high:
             is_whole(mapped, position, position + 1)
@@ -165,8 +165,8 @@ class LinesOfLog:
 
 
 class LinesOfPulls:
-    """Lines of the messages that pulls of a queue give, one answer of a broker after the other: of
-    those in which nothing is odd, and after which a pull goes on."""
+    """Lines of the messages that pulls of a queue give, answer by answer: only of plain answers
+    after which a pull goes on."""
 
     def __init__(
         self,
@@ -180,7 +180,8 @@ class LinesOfPulls:
         self._columns = tuple(name for name, _ in wanted.cells)
         self._store, self._limits = store, limits
         self._units = _PULL_UNITS
-        #: Lines that were made meanwhile, and the queue offset at which they begin.
+        #: Lines of the next answers that are made already, and the queue offset at which they
+        #: begin.
         self._following: tuple[int, Lines] | None = None
         self._tags: tuple[list[int], list[bytes]] | None = None
         if message_filter.codes is not None:
@@ -188,12 +189,12 @@ class LinesOfPulls:
             self._tags = sorted(message_filter.codes), tags
 
     def __call__(self, queue: ConsumeQueue, offset: int, most: int) -> Lines | None:
-        """Lines of ``most`` messages at most, from a queue offset on; a pull goes on at their
-        ``end_offset``. None where the next answer is not of these."""
+        """Lines of at most ``most`` messages from a queue offset on; the pull goes on at their
+        ``end_offset``. None when the next answer is not plain."""
         limits, log_end = self._limits, self._store.max_offset
         if (known := self._following) is not None:
             self._following = None
-            # After its last answer another one follows.
+            # Only if another answer follows behind them.
             if known[0] == offset and known[1].messages < most:
                 return known[1]
         if most < limits.max_msg_nums or not queue.min_offset <= offset < queue.max_offset:
@@ -229,8 +230,8 @@ class LinesOfPulls:
         return self._lines(made, following)
 
     def of_answer(self, answer: GetMessageResult) -> Lines | None:
-        """Lines of the records of one answer; None where one is not plain, or they lie in several
-        files of the log."""
+        """Lines of the records of one answer. None: one is not plain, or they lie in several log
+        files."""
         records = answer.records
         mapped = self._store.commit_log.files.find(records[0].physical_offset) if records else None
         if mapped is None:
@@ -247,14 +248,15 @@ class LinesOfPulls:
         return Lines(memoryview(data), count, mismatches, following, self._columns)
 
 
-#: What stands before each number of a unit's line (queue offset, physical offset, size, tags code),
+#: The texts of a unit's line before each number (queue offset, physical offset, size, tags code),
 #: and behind the last.
 UnitParts = tuple[bytes, bytes, bytes, bytes, bytes]
 
 
 class LinesOfUnits:
-    """Lines of the units of one queue that point to ``[start, end)`` in the log and stand before
-    ``end_offset`` in the queue; who takes them keeps ``most`` at the number that is wanted still.
+    """Lines of the units of one queue that point into ``[start, end)`` of the log and stand before
+    queue offset ``end_offset``. The caller sets ``most`` to the number of lines that it still
+    wants.
     """
 
     def __init__(
@@ -271,8 +273,8 @@ class LinesOfUnits:
         self._end_offset = end_offset
 
     def __call__(self, queue: ConsumeQueue, start: int, end: int) -> Lines | None:
-        """Lines of the first units of ``[start, end)``, which is in one file, up to the first that
-        was never written; None where that is the first, or there is no kernel."""
+        """Lines of the units in ``[start, end)`` of one queue file, up to the first that was never
+        written. None: there is no kernel, or the first unit was never written."""
         from rmqctl import kernel
 
         module = kernel.module()
