@@ -177,7 +177,7 @@ def test_a_message_that_is_refused_is_named(
     real = timerdelivery.delivered_message
 
     def too_long(record: Record, *arguments: Any) -> Any:
-        made = real(record, *arguments)
+        made: Any = real(record, *arguments)
         return replace(made, topic="t" * 200) if record == waits else made
 
     monkeypatch.setattr(timerdelivery, "delivered_message", too_long)
