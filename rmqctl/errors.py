@@ -1,19 +1,20 @@
-"""What ends a command: one class an ending, each with a message template and an exit code.
+"""The errors that end a command: each class has a message template and an exit code.
 
-Three kinds of bad news are kept apart. A *status* is RocketMQ's own answer and is returned, a
-*finding* is data about damage and is yielded, and only what cannot go on is raised from here.
-Every message says what, where, expected and found, and the next step.
+Bad news comes in three kinds. A *status* is RocketMQ's own answer: it is returned. A *finding* is
+data about damage: it is yielded. An *error* is raised, and only where the command cannot go on.
+Every message says what is wrong and where, what was expected and found, and the next step.
 """
 
 from typing import ClassVar
 
 
 class RmqctlError(Exception):
-    """Base of all errors of rmqctl: ``template`` and the next step, filled with the keyword values.
+    """Base of all errors of rmqctl. Its text is ``template`` and the next step (``step``), both
+    filled with the keyword values.
 
-    The values stay readable as attributes of the same names, ``exit_code`` is the process's. The
-    text of an error is for programs; where the command line has a name for the ``step``, that is
-    ``command_step``.
+    The values are attributes of the same names; ``exit_code`` is that of the process. The text is
+    for users of the library. :attr:`for_command_line` has ``command_step`` in place of ``step``,
+    where a class gives one: it names the options of the command line.
     """
 
     template: ClassVar[str] = "{reason}"
@@ -27,7 +28,7 @@ class RmqctlError(Exception):
 
     @property
     def for_command_line(self) -> str:
-        """What the error says to somebody who has typed a command."""
+        """The text for somebody who has typed a command."""
         return self._filled(self.command_step or self.step)
 
     def _filled(self, step: str) -> str:
@@ -41,7 +42,7 @@ class RmqctlError(Exception):
 
 
 class InternalError(RmqctlError):
-    """rmqctl contradicts itself, which no bytes may make it do."""
+    """rmqctl contradicts itself: a bug, whatever the bytes of the store are."""
 
     template = (
         "a bug in rmqctl: {reason}. Report it with what `rmqctl verify` says of the store; "
@@ -51,7 +52,8 @@ class InternalError(RmqctlError):
 
 
 class ReadersDisagree(InternalError):
-    """What is the end of a run of records to the scanner is a record to the walk, or vice versa."""
+    """Scanner and walk disagree: one takes a place for a record, the other for the end of a run of
+    records."""
 
     template = (
         "a bug in rmqctl: scanner and walk disagree on what stands at physical offset "
@@ -76,7 +78,7 @@ class TopicNotAllowed(UsageError):
 
 
 class QueueFilesTooSmall(UsageError):
-    """Queue files of one unit would be made."""
+    """The configuration makes queue files that hold a single unit."""
 
     template = (
         "queue files of {size} bytes hold one unit, and a broker that starts on such files never "
@@ -96,7 +98,8 @@ class BadInputLine(UsageError):
 
     @property
     def for_command_line(self) -> str:
-        """With the option that is for such lines, where there is one (``ignored_by``)."""
+        """The text, and the option that passes over such lines, where there is one
+        (``ignored_by``)."""
         text, name = super().for_command_line, self.values.get("ignored_by")
         return f"{text} --{str(name).replace('_', '-')} is for such lines." if name else text
 
@@ -123,7 +126,7 @@ class KernelMissing(UsageError):
 
 
 class KernelChoiceError(UsageError):
-    """``RMQCTL_KERNEL`` says neither of its two words."""
+    """``RMQCTL_KERNEL`` is neither ``compiled`` nor ``pure``."""
 
     template = "{variable} is {found!r}. Say compiled or pure, or unset it."
 
@@ -168,14 +171,14 @@ class StoreReadOnly(RmqctlError):
 
 
 class NotWritable(RmqctlError):
-    """A store that is open for reading was to be changed."""
+    """A change was asked of a store that is open for reading."""
 
     template = "the store {path} is open for reading: open it with writable=True."
     exit_code = 4
 
 
 class CannotRead(RmqctlError):
-    """The system refused the read: never a statement about the bytes."""
+    """The system refused the read. This says nothing about the bytes."""
 
     template = "cannot read {path}: {reason}. Check its owner, its rights and the disk."
 
@@ -194,7 +197,7 @@ class CannotWrite(RmqctlError):
 
 
 class NoFileToWrite(CannotWrite):
-    """:class:`NotAFile`, where something was to be written."""
+    """A write found a directory, or another thing, in the place of a file."""
 
     template = "cannot write {path}: {reason}. See what it is (`ls -ld`): a file belongs there."
 
@@ -204,7 +207,7 @@ class NoDirectoryToWriteTo(CannotWrite):
 
 
 class CannotWriteThere(CannotWrite):
-    """A place that takes no file of ours, whatever the system would say."""
+    """A place where rmqctl writes no file, even if the system lets it."""
 
     template = "cannot write {path}: {reason}. Name another place."
 
@@ -226,7 +229,7 @@ class FileLengthContradiction(RmqctlError):
 
 
 class ConfigurationContradiction(FileLengthContradiction):
-    """The files agree with each other, and not with the configuration."""
+    """The files agree with each other, but not with the configuration."""
 
     template = (
         "{path} has {found} bytes, but {expected} are expected ({why}), and no other file or name "
@@ -239,7 +242,7 @@ class ConfigurationContradiction(FileLengthContradiction):
 
 
 class FileLengthUnproven(RmqctlError):
-    """New files would be of a size that may be no broker's."""
+    """Nothing confirms the size that new files would get: it may be that of a file that was cut."""
 
     template = (
         "{path} is the only file of the log and has {found} bytes, which nothing confirms to be "
@@ -250,13 +253,14 @@ class FileLengthUnproven(RmqctlError):
 
 
 class DamagedStore(RmqctlError):
-    """Data on which going on would lose something."""
+    """The data is damaged, and going on would lose something."""
 
     template = "{reason} (physical offset {physical_offset}). Run `rmqctl verify` first."
 
 
 class QueueHasHole(DamagedStore):
-    """A queue that a start would cut after a clean stop, too (``ConsumeQueue#recover``)."""
+    """A queue with a hole, which a broker's start cuts even after a clean stop
+    (``ConsumeQueue#recover``)."""
 
     template = (
         "queue {queue_id} of topic {topic!r} has no unit at queue offset {queue_offset}, and units "
@@ -266,7 +270,8 @@ class QueueHasHole(DamagedStore):
 
 
 class CommitLogMissing(DamagedStore):
-    """Queues without a log: a broker would destroy them (``CommitLog#recoverNormally``)."""
+    """The store has queues but no log: a broker that starts destroys the queues
+    (``CommitLog#recoverNormally``)."""
 
     template = "{path} has no file, and there are queues with units. Nothing was changed."
     step = (
@@ -290,7 +295,7 @@ class AmbiguousLog(RmqctlError):
 
 
 class TooMuchHere(RmqctlError):
-    """More is to be counted than is held in one process."""
+    """There is more to count than one process holds in memory."""
 
     template = "there are more than {what}."
     step = "Spark counts any number."
@@ -298,7 +303,7 @@ class TooMuchHere(RmqctlError):
 
 
 class ArrowMissing(RmqctlError):
-    """Columns, or Parquet, are asked for where there is no pyarrow."""
+    """Arrow columns or Parquet files are asked for, but pyarrow is not installed."""
 
     template = "Arrow and Parquet need pyarrow, and {reason}. Install it with `{command}`."
 
@@ -311,7 +316,7 @@ class UnsupportedStore(RmqctlError):
 
 
 class WrittenByItsBrokers(UnsupportedStore):
-    """A store that nobody else can change without harm."""
+    """A store that only its brokers can change without harm."""
 
     template = "{path}: {reason}. Nothing was changed. Let its brokers write; {advice}."
 
@@ -324,7 +329,7 @@ class NoRecordAt(RmqctlError):
 
 
 class BodyUnreadable(RmqctlError):
-    """A body that is not what was stored, or does not decompress."""
+    """A body that fails its CRC, or does not decompress."""
 
     template = (
         "the body of the message of topic {topic!r} at physical offset {physical_offset} cannot be "
@@ -334,7 +339,7 @@ class BodyUnreadable(RmqctlError):
 
 
 class MessageUnreadable(RmqctlError):
-    """A place of a queue whose message is not to be had."""
+    """A queue offset whose message cannot be read."""
 
     template = (
         "the message of topic {topic!r}, queue {queue_id}, at queue offset {queue_offset} cannot "
@@ -343,7 +348,8 @@ class MessageUnreadable(RmqctlError):
 
 
 class PutRefused(RmqctlError):
-    """A put with another status than PUT_OK; ``stored`` messages before it are stored."""
+    """A put had another status than PUT_OK. ``stored`` is how many messages before it are
+    stored."""
 
     template = (
         "a message of topic {topic!r} was refused with {status}{why}. {stored} before it are "
@@ -371,7 +377,7 @@ class CheckpointTooLate(RmqctlError):
 
 
 class QueuesUnexplained(RmqctlError):
-    """A rebuild would leave queues out that a broker has filled (``enableMultiDispatch``)."""
+    """A rebuild would leave out queues that a broker has filled (``enableMultiDispatch``)."""
 
     template = (
         "{queues} hold {units} units of messages that name them (INNER_MULTI_DISPATCH), and under "
@@ -393,7 +399,7 @@ class OutputInUse(RmqctlError):
 
 
 class ConfigFileUnreadable(RmqctlError):
-    """A file below ``config/`` that is not what a broker writes there."""
+    """A file of ``config/`` that is not as a broker writes it."""
 
     template = (
         "{path}, line {line}, column {column}: {reason}. "

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from rmqctl.rows.serving import AccessRow
     from rmqctl.serve.events import Accessed
 
-#: Bytes of a name in a line: a client's may be as long as it likes.
+#: Most characters of a name in a line: a client may send any length.
 _LONGEST = 255
 
 
 class AccessLog:
     """A file to which lines are appended.
 
-    :param trouble: is told when a line cannot be written; the log ends there, and not the server.
-    :raises CannotWrite: it cannot be opened.
+    :param trouble: is told when a line cannot be written. This ends the log, but not the server.
+    :raises CannotWrite: the file cannot be opened.
     """
 
     def __init__(self, path: Path, trouble: Callable[[str], None]) -> None:
@@ -33,7 +33,7 @@ class AccessLog:
 
     def _open(self) -> None:
         try:
-            # Line by line: what was answered is there, whatever becomes of the process.
+            # Unbuffered: the line of an answer is in the file even if the process is killed.
             self._file = self._path.open("ab", buffering=0)
         except OSError as error:
             reason = error.strerror or str(error)

@@ -1,8 +1,8 @@
-"""What to type next about a finding: a command line for its code, with store and place filled in.
+"""The command line that is next about a finding: that of its code, with store and place filled in.
 
-:data:`COMMANDS` has every code of verify, lint and config check. A line never changes anything
-without being asked again: what replaces files says its plan and wants ``--yes`` first, and
-``repair --plan`` only writes a plan.
+:data:`COMMANDS` has every code of verify, lint and config check. No line changes anything without
+asking first: a command that replaces files shows its plan and wants ``--yes``, and ``repair
+--plan`` only writes a plan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rmqctl.cli.text import shell_line
 if TYPE_CHECKING:
     from rmqctl.operations.verify import Finding
 
-#: Fields of a finding, and the options that take them.
+#: The option for each field of a finding.
 _OPTIONS = {
     "topic": "--topic",
     "queue_id": "--queue-id",
@@ -29,17 +29,17 @@ _OPTIONS = {
 _GROUP = re.compile(r"group (.+) at -?[0-9]+")
 _NUMBER = re.compile(r"([0-9]+) or more")
 _OWNER = re.compile(r"user ([0-9]+)")
-#: What only the broker.conf could tell to be right: without it there is no command.
+#: Codes whose command would need the broker.conf to be right: without one there is no command.
 _NEEDS_CONF = ("unit-delivery-time-mismatch",)
 
 
 class Command(NamedTuple):
-    """Words of a command line behind ``rmqctl``. ``{name}`` in a word is a field of the finding, or
-    what :func:`_values` makes of it and the store, without which there is no command; ``options``
-    are fields that are given where they are known.
+    """The words of a command line, without ``rmqctl``. ``{name}`` in a word stands for a value of
+    :func:`_values`; where that is not known, there is no command.
 
-    :param cures: with consent the finding is gone afterwards; else it shows what is to be decided.
-    :param is_of_system: another program's, with its own name as the first word.
+    :param options: fields of the finding that are given as options where they are known.
+    :param cures: with consent the command removes the finding; else it shows what to decide about.
+    :param is_of_system: a command of the system, whose name is the first word.
     """
 
     words: tuple[str, ...]
@@ -72,8 +72,8 @@ _DIFFERENCE = Command(("diff", "{file}.bak", "{file}"), is_of_system=True)
 
 
 def _of_length(found: Finding) -> Command | None:
-    """A queue is made anew; what else is too long or too short, or empty, a plan says, and of the
-    log what could be saved."""
+    """The command about a file of a wrong length: a queue is made anew; for a file of the log a
+    salvage says what could be saved; for others, and empty ones, there is a plan of a repair."""
     if found.queue is not None:
         return _QUEUE_ANEW
     is_of_log = (found.path or "").startswith("commitlog/") and found.found != "0"
@@ -81,8 +81,9 @@ def _of_length(found: Finding) -> Command | None:
 
 
 def _of_foreign(found: Finding) -> Command | None:
-    """What only does not fit the sizes may be a file of the store by other sizes, and what lies in
-    another directory of the log is nothing that is moved within the store."""
+    """The command about a foreign file. There is none for a name that only does not fit the sizes:
+    by other sizes it may be a file of the store. There is none either in another directory of the
+    log, as a repair moves files within the store only."""
     path = found.path or ""
     is_doubtful = (found.found or "").startswith("not a multiple")
     if is_doubtful or path == "commitlog" or path.startswith("/"):
@@ -91,12 +92,12 @@ def _of_foreign(found: Finding) -> Command | None:
 
 
 def _of_config(found: Finding) -> Command | None:
-    """A copy that is broken has none."""
+    """The command about a file of config/ that cannot be read; none for a ``.bak`` copy."""
     return None if (found.path or "").endswith(".bak") else REPAIR_PLAN
 
 
-#: The command of each code, or what says it of a finding; None where nothing that could be typed is
-#: the next step.
+#: The command of each code, or a function of the finding that gives it. None: the next step is
+#: nothing that could be typed.
 COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     # commit log: what stands there, and what is left behind it
     "bad-magic": _SALVAGE,
@@ -295,7 +296,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
 
 
 def command_of(found: Finding) -> Command | None:
-    """What is next about a finding; None where there is nothing to type."""
+    """The command that is next about a finding; None where there is nothing to type."""
     from rmqctl.operations.verify import CODES, findings
     from rmqctl.operations.verify.latercodes import ROCKSDB_ANEW
 
@@ -304,13 +305,13 @@ def command_of(found: Finding) -> Command | None:
     if found.advice in of_advice:
         return of_advice[found.advice]
     if found.advice not in (CODES[found.code].advice, findings.NO_FILE_ADVICE):
-        return None  # A finding with other advice than its code's is of another state.
+        return None  # Its own advice says that the command of its code is not the right one here.
     known = COMMANDS[found.code]
     return known if known is None or isinstance(known, Command) else known(found)
 
 
 def command_line(found: Finding, store: str, broker_conf: str | None) -> str | None:
-    """The command line that is next, whole and quoted for a shell; None where there is none."""
+    """The whole command line that is next, quoted for a shell; None where there is none."""
     command = command_of(found)
     accepted = None if command is None else not_refused(command.words, Path(store))
     if command is None or accepted is None:
@@ -341,8 +342,8 @@ def _filled(values: dict[str, object], name: str) -> str:
 
 
 def _values(found: Finding, store: str) -> dict[str, object]:
-    """A finding's fields, with what only its other fields and the store tell: the queue of a path,
-    the group, the number that is needed, files."""
+    """The values for the words of a command: the fields of the finding, and what follows from them
+    and the store (the queue of a path, the group, the number that is needed, files)."""
     values: dict[str, object] = found._asdict()
     if found.queue is not None:
         values |= {"topic": found.queue[0], "queue_id": found.queue[1]}
@@ -360,26 +361,26 @@ def _values(found: Finding, store: str) -> dict[str, object]:
 
 
 def _beside(store: str) -> dict[str, object]:
-    """Names beside a store: a new directory, of which a dry run only says what would be in it, and
-    a plan."""
+    """Names beside the store's directory: that of a salvaged store, and that of a plan. The first
+    is not looked for, as its command is a dry run."""
     before = store.rstrip("/")
     return {"salvaged": f"{before}.salvaged", "plan": _free_name(f"{before}.plan", ".json")}
 
 
 def filled_line(words: tuple[str, ...], store: str, broker_conf: str | None) -> str:
-    """The command line of words in which only names beside the store are to be filled in."""
+    """The command line of words in which only names of :func:`_beside` are to be filled in."""
     names = _beside(store)
     filled = [_FIELD.sub(lambda match: _filled(names, match[1]), word) for word in words]
     return line_for(filled, store, broker_conf)
 
 
 def line_for(words: Sequence[str], store: str, broker_conf: str | None) -> str:
-    """The command line of words behind ``rmqctl``, with the store."""
+    """The command line ``rmqctl`` with some words, the store and its broker.conf."""
     conf = ["--broker-conf", broker_conf] if broker_conf else []
     return shell_line(["rmqctl", *words, "--store", store, *conf])
 
 
 def _free_name(before: str, behind: str) -> str:
-    """A name of a file that is not there: a plan is never overwritten."""
+    """A name that no file has yet: a plan is never overwritten."""
     names = (f"{before}{'' if number < 2 else f'-{number}'}{behind}" for number in range(1, 1000))
     return next((name for name in names if not os.path.lexists(name)), before + behind)

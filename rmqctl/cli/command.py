@@ -71,8 +71,8 @@ def command(
 
 
 class Group(click.Group):
-    """A group of commands whose help has examples, and which takes the common options before the
-    command as well as after it."""
+    """A group of commands whose help has examples. It takes the common options before the name of
+    the command as well as after it."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kw: Any) -> None:
         super().__init__(*args, **kw)
@@ -100,7 +100,7 @@ class Group(click.Group):
 
 @contextmanager
 def _meaning_told(command: click.Command, ctx: click.Context) -> Iterator[None]:
-    """Inside, an option that there is not ends with the one that was meant."""
+    """Inside, the error about an unknown option names the options that may have been meant."""
     try:
         yield
     except click.NoSuchOption as error:
@@ -117,7 +117,8 @@ def _question(names: Sequence[str]) -> str:
 
 
 def command_first(args: list[str]) -> list[str]:
-    """``--store DIR queues …`` as ``queues --store DIR …``; with no command, what follows them."""
+    """Moves common options behind the command: ``--store DIR queues …`` becomes ``queues --store
+    DIR …``. Where no command follows, the common options are dropped."""
     at = 0
     while at < len(args) and args[at].partition("=")[0] in COMMON_OPTIONS:
         takes_value = COMMON_OPTIONS[args[at].partition("=")[0]]

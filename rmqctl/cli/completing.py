@@ -1,8 +1,8 @@
-"""What the shell completes besides commands and options: names that the store has.
+"""Shell completions beside commands and options: names of topics, groups and others in the store.
 
-Each Tab is a process of its own, so only what is listed quickly is offered, and nothing is said: on
-a store that is broken, or none, there are no completions. A completion becomes part of a command
-line, so a name is offered only when a shell takes it as it stands.
+Each Tab starts a process, so only names are offered that can be listed quickly. No error is
+printed: a store that is broken, or none, gives no completions. A completion becomes part of a
+command line, so a name is offered only when no shell changes its meaning.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from rmqctl.errors import RmqctlError
 
 #: The variable by which the shell asks, as click names it.
 VARIABLE = "_RMQCTL_COMPLETE"
-#: Characters that no shell gives a meaning to inside of a word.
+#: Words of characters to which no shell gives a meaning.
 _PLAIN = re.compile(r"[\w%@.,:+-]+")
-#: As ``du`` has them, whose module would take too long to load.
+#: The fields of ``du --by``. The module that has them would take too long to load.
 USAGE_FIELDS = ("topic", "queue", "tag", "producer-host", "day")
 
 
@@ -94,7 +94,7 @@ def stores(incomplete: str) -> list[CompletionItem[str]]:
 def _offered(
     ctx: click.Context, incomplete: str, names: Callable[[Path], Iterable[str]]
 ) -> list[CompletionItem[str]]:
-    """The names that the store of the command line has; none where anything is wrong with it."""
+    """The names that the store of the command line has; none where something is wrong with it."""
     from rmqctl.cli.place import places_of
 
     root = ctx.params.get("roots", ctx.params.get("root"))
@@ -104,7 +104,7 @@ def _offered(
             stores, _ = places_of(roots, ctx.params.get("broker_conf"))
         found = [name for store in stores if "://" not in store for name in names(Path(store))]
     except (OSError, ValueError, click.ClickException, RmqctlError):
-        # Whoever presses Tab is not told of a store: the command says it.
+        # A Tab prints no error: the command itself will.
         return []
     return _items(set(found), incomplete)
 
@@ -115,8 +115,8 @@ def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem[str]]:
 
 
 class _Bash(BashComplete):
-    """bash ends a word at ``@`` and ``=``: ``--store @prod`` comes as ``@`` and ``prod``, though
-    what is completed takes the place of both, and ``--topic=or`` as three words."""
+    """bash ends a word at ``@`` and at ``=``. ``--store @prod`` comes as ``@`` and ``prod``, though
+    the completion replaces both; ``--topic=or`` comes as three words."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
@@ -133,8 +133,8 @@ class _Bash(BashComplete):
 
 
 class _Zsh(ZshComplete):
-    """Where an option and its value are one word, click's script puts the value in place of both:
-    what stands before the value is set apart first, and heeded (without ``-U``)."""
+    """Where option and value are one word (``--topic=or``), click's script replaces both with the
+    value. Here ``compset`` sets the option apart first, and ``compadd`` without ``-U`` heeds it."""
 
     source_template = ZshComplete.source_template.replace(
         "    local -a response\n",
@@ -143,8 +143,9 @@ class _Zsh(ZshComplete):
 
 
 class _Fish(FishComplete):
-    """fish offers what begins as the word does, so the option belongs to a value that is one word
-    with it; and a value may have commas, at which click's script ends it."""
+    """fish offers only completions that begin with the typed word: where option and value are one
+    word, each completion begins with the option. Values may have commas, at which click's own
+    script would end them."""
 
     source_template = """\
 function %(complete_func)s
@@ -172,8 +173,8 @@ complete --no-files --command %(prog_name)s --arguments '(%(complete_func)s)'
 
 
 def answer(cli: click.Command) -> None:
-    """Answers the shell, and ends the process. An error would stand in the middle of what somebody
-    types: it is none, unless RMQCTL_DEBUG is set."""
+    """Answers the shell, and ends the process. It prints no error, unless RMQCTL_DEBUG is set: that
+    would stand in the middle of a command line."""
     for shell in (_Bash, _Zsh, _Fish):
         add_completion_class(shell)
     try:

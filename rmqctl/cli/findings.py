@@ -1,7 +1,7 @@
-"""How findings are printed: for a script as they are found, for a reader the verdict first.
+"""How findings are printed: as they are found, or, in a table, with the verdict first.
 
-A table begins with what came out, shows the worst findings first, and ends with what to do about
-them: one advice a code, with the command lines for the places that it was found at.
+A table begins with the verdict, shows the worst findings first, and ends with advice: each code
+once, with the command lines for the places where it was found.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 #: From the worst on.
 _SEVERITIES = ("error", "warning", "info")
-#: Bytes of findings of a severity that are held in memory; more wait in a file.
+#: Bytes of the findings of one severity that are held in memory; beyond it they go to a file.
 _HELD_BYTES = 1 << 20
-#: Codes that the verdict names, and command lines that are shown of a code.
+#: Most codes that the verdict names, and most command lines that are shown for one code.
 _NAMED_CODES = 4
 _SHOWN_COMMANDS = 5
 
 
 class _Code:
-    """What is said of a code below the table."""
+    """What is printed about a code below the table."""
 
     def __init__(self, severity: str, advice: str) -> None:
         self.severity = severity
@@ -53,8 +53,8 @@ class _Code:
 
 
 class FindingsReport:
-    """Takes findings as they come. Use as a context manager: what was found before an interruption
-    or an error is printed all the same, and the verdict says so."""
+    """Takes findings as they come. Use it as a context manager: after an interruption or an error
+    it prints what was found before, and the verdict says that the check is not finished."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class FindingsReport:
         is_table: bool,
         also: Callable[[Finding, str | None], None] | None = None,
     ) -> None:
-        """:param also: takes each finding as well, and the command line that is next."""
+        """:param also: is called with each finding, and the command line that is next."""
         look_anew()
         self._writer = writer
         self._is_table = is_table
@@ -81,7 +81,7 @@ class FindingsReport:
         self._is_finished = False
 
     def add(self, found: Finding, settings: Settings, **named: str) -> None:
-        """A finding of the store of ``settings``; ``named`` are fields that go before its own."""
+        """Takes a finding of the store of ``settings``; ``named`` are fields before its own."""
         command = command_line(found, str(settings.root), settings.broker_conf)
         row = {"type": "finding", **named, **found._asdict(), "command": command}
         self._severities[found.severity] += 1
@@ -95,7 +95,7 @@ class FindingsReport:
         self._waiting[found.severity].write(json.dumps(row).encode("ascii") + b"\n")
 
     def row(self, row: Row) -> None:
-        """A row that is no finding, behind those that came before."""
+        """Takes a row that is no finding. A table shows it behind all findings."""
         if self._is_table:
             self._others.append(row)
         else:
@@ -109,9 +109,13 @@ class FindingsReport:
         part: str = "",
         sound: str = "agree",
     ) -> None:
-        """Prints everything; of a store with nothing wrong ``sound`` is said of what was
-        ``looked_at``. ``only`` and ``part`` (of the log) say what was checked where that is not
-        all: the verdict is of no more."""
+        """Prints the verdict and all that is held back.
+
+        :param looked_at: what was checked, in words. :param sound: what the verdict says of it
+            where nothing is wrong.
+        :param only, part: the structures, and the part of the log, that were checked where that is
+            not all. The verdict says so.
+        """
         self._is_finished = True
         counts, infos = self._counts(), self._severities["info"]
         if counts:
@@ -178,7 +182,7 @@ class FindingsReport:
 
 
 def counted(**counts: int) -> str:
-    """What was looked at, as words: the first also when there is none. Names are in the singular,
-    with ``_`` for a blank."""
+    """Numbers of things in words, such as ``3 messages, 1 queue``. The first is named even if there
+    is none. Names are in the singular, with ``_`` for a blank."""
     texts = [some(count, name.replace("_", " ")) for name, count in counts.items()]
     return ", ".join(text for at, text in enumerate(texts) if not at or not text.startswith("0 "))

@@ -49,7 +49,7 @@ def stores_of(given: tuple[str, ...], conf_pattern: str | None) -> list[FleetSto
 
 
 def _expanded(path: str) -> list[str]:
-    """What a line means; nothing where that cannot be found out, which its own row will say."""
+    """The stores that a line means; none where that cannot be found out: its row will say why."""
     from rmqctl.spark.remote.stores import matching
 
     try:
@@ -78,7 +78,7 @@ def _lines_of(name: str) -> list[Listed]:
 
 
 def _check_arrow(places: list[str]) -> None:
-    """:raises ArrowMissing: a URL is named, and nothing here reads one."""
+    """:raises ArrowMissing: a URL is named, and pyarrow, which reads it, is not installed."""
     if any("://" in place for place in places):
         from rmqctl.arrow.present import check_arrow
 

@@ -1,7 +1,6 @@
-"""``--follow``: waiting between looks, ended by Ctrl-C, SIGTERM or a reader that has gone.
+"""``--follow``: looks at the store again and again, until Ctrl-C, SIGTERM or a closed stdout.
 
-A signal ends the following where it arrives, so that the rows that were found and the summary are
-printed; the exit code is 130 then.
+After a signal the rows that were found, and the summary, are still printed; the exit code is 130.
 """
 
 from __future__ import annotations
@@ -33,16 +32,17 @@ _WORDS = {
 
 
 class Follow(NamedTuple):
-    """How to follow: seconds between looks, and whether from the end on."""
+    """How to follow: seconds between two looks, and whether to begin at the end."""
 
     interval: float
     from_end: bool
 
 
 def follow_options(start: str) -> Callable[[F], F]:
-    """``--follow``, ``--from-end`` and ``--interval``, as one argument ``follow``: None without.
+    """``--follow``, ``--from-end`` and ``--interval``, as one argument ``follow``; it is None
+    without ``--follow``.
 
-    :param start: the argument that otherwise says where to begin.
+    :param start: the name of the argument that says where to begin, which excludes ``--from-end``.
     """
 
     def decorate(function: F) -> F:
@@ -88,7 +88,7 @@ class Following:
         self._poll: select.poll | None = None
         try:
             descriptor = sys.stdout.fileno()
-            # Nothing is asked for: what is told is that nobody reads any more.
+            # No event is asked for: poll always tells when the reader has gone.
             self._poll = select.poll()
             self._poll.register(descriptor, 0)
         except (OSError, ValueError):
@@ -103,7 +103,7 @@ class Following:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         if self._waiting or self._ended:
-            raise KeyboardInterrupt  # The second one ends also what cannot be written.
+            raise KeyboardInterrupt  # A second one ends a write that waits, too.
         self._ended = True
 
     def ended(self) -> bool:

@@ -30,19 +30,19 @@ class NetworkType(click.ParamType["IPv4Network | IPv6Network"]):
 
 
 class HaOptions(NamedTuple):
-    """Where slaves connect, (host, port), None: the port behind the server's; and from where they
-    may come, empty: anywhere."""
+    """Where slaves connect: (host, port); None: the port after the server's own. And the networks
+    that they may come from; empty: any."""
 
     listen: tuple[str, int] | None
     allowed: tuple[IPv4Network | IPv6Network, ...]
 
     def place(self, host: str, port: int) -> tuple[str, int]:
-        """Where to listen beside a server that listens there."""
+        """Where to listen for slaves, beside a server that listens at ``host`` and ``port``."""
         return self.listen or (host, port + 1)
 
 
 def ha_options(address: click.ParamType[Any]) -> Callable[[F], F]:
-    """Gives a command the options, bundled as its argument ``ha``; None: it has no slaves."""
+    """Gives a command these options, as its argument ``ha``; None: the server has no slaves."""
 
     def decorate(function: F) -> F:
         @click.option(

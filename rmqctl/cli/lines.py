@@ -1,8 +1,8 @@
-"""Lines of a bulk input as they come: in blocks, bounded, and with a sign when none wait.
+"""Lines of a bulk input as they arrive: read in blocks, bounded in length.
 
-A pipe whose writer pauses must not keep what it has sent waiting for a full bulk: None among the
-lines says that nothing more is there for now. Ctrl-C and SIGTERM end the input where they arrive,
-so that what was read is stored and answered.
+None among the lines says that the input pauses: the lines before it are to be handled now, and not
+to wait for a full bulk. Ctrl-C and SIGTERM end the input where they arrive, so that what was read
+is still stored and answered.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from rmqctl.operations.change.putstream import LineTooLong
 
 #: Bytes that are read at once.
 _BLOCK = 1 << 18
-#: Bytes of a line: a longer one holds no message that a store takes.
+#: Most bytes of a line: a longer one cannot be a message that a store takes.
 _LONGEST_LINE = 64 << 20
 #: Why there is no standard input (`<&-`).
 CLOSED = "it is closed"
-#: How long the input may pause before what has come is put.
+#: How long the input may pause before the lines that have come are handled.
 _PAUSE_SECONDS = 0.005
 
 
@@ -55,8 +55,8 @@ def bounded(file: BinaryIO, name: str) -> bytes:
 
 
 class LineSource:
-    """The lines of a file, or of standard input for ``-``. ``interrupted`` says that a signal
-    ended them early. Use as a context manager: signals are handled only inside."""
+    """The lines of a file, or of standard input for ``-``. ``interrupted`` is true when a signal
+    has ended them early. Use it as a context manager: only inside it handles signals."""
 
     def __init__(self, path: str, content: str = "NDJSON") -> None:
         """:param content: what the lines are. :raises UsageError: the file cannot be opened."""
@@ -85,7 +85,8 @@ class LineSource:
         self.close()
 
     def close(self) -> None:
-        """What was not entered handles no signals: they end a command as ever."""
+        """Closes the file. For a source that was not entered as a context manager: it has no signal
+        handlers to restore."""
         if self._descriptor:
             os.close(self._descriptor)
 
@@ -108,7 +109,7 @@ class LineSource:
             self._reading = False
 
     def _waits(self) -> bool:
-        """Whether reading would wait now."""
+        """Whether a read would have to wait now."""
         try:
             return not select.select([self._descriptor], [], [], _PAUSE_SECONDS)[0]
         except (OSError, ValueError):
@@ -123,10 +124,10 @@ class LineSource:
                 yield from block.removesuffix(b"\n").split(b"\n")
 
     def blocks(self) -> Iterator[bytes | None]:
-        """The lines in blocks of whole ones with their ends; raises as :meth:`__iter__`. The
-        first line is without a byte order mark."""
+        """The same in blocks of whole lines with their newlines. A byte order mark before the first
+        line is removed. Errors are those of :meth:`__iter__`."""
         mark = BOM_UTF8
-        # The pieces of a line are joined once, when its end has come.
+        # The pieces of a long line are joined once, when its newline has come.
         pieces: list[bytes] = []
         length = 0
         while block := self._read():

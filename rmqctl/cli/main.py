@@ -16,7 +16,7 @@ from rmqctl.cli.sink import has_reader_gone, let_stderr_go, silence_stdout
 from rmqctl.errors import InternalError, RmqctlError
 
 _COMMANDS = "rmqctl.cli.commands."
-#: Exit codes of what no error of ours tells.
+#: Exit codes of exceptions that are not rmqctl's own errors.
 _SYSTEM_REFUSES = 5
 _BUG = 70
 
@@ -118,9 +118,12 @@ def main() -> None:
 
 
 def interrupts_again(lost: sys.UnraisableHookArgs) -> None:
-    """Ctrl-C that comes while a finalizer runs is raised in it, and Python only prints that and
-    goes on; py4j has many finalizers. It comes once more when this function has ended: in here it
-    would be lost, too."""
+    """Raises a Ctrl-C again that came while a finalizer ran.
+
+    Python raises KeyboardInterrupt in the finalizer, prints it and goes on; py4j has many
+    finalizers. The interrupt is sent again when this function has ended, as it would be lost in
+    here, too.
+    """
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
@@ -142,8 +145,8 @@ def interrupts_again(lost: sys.UnraisableHookArgs) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit code; raises nothing but what RMQCTL_DEBUG wants
-    to see the traceback of."""
+    """Runs one command line and returns its exit code. It raises only with RMQCTL_DEBUG, which
+    asks for the traceback of an error."""
     if "_RMQCTL_COMPLETE" in os.environ:
         from rmqctl.cli.completing import answer
 
@@ -154,7 +157,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return code
     except BrokenPipeError:
         if not has_reader_gone():
-            raise  # Of another pipe, with RMQCTL_DEBUG.
+            raise  # Another pipe is broken, and RMQCTL_DEBUG asks for the traceback.
         # The reader of stdout has what it wants (`| head`).
         silence_stdout()
         return 0

@@ -1,5 +1,5 @@
-"""What somebody meant who has typed an option or a command that is not there: one table of other
-words for the same thing, as other tools and RocketMQ's own have them. Loaded for the error only."""
+"""Suggestions for an option or a command that does not exist: tables of the words that other tools,
+and RocketMQ's own, have for the same thing. Loaded only for the error message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-#: How like each other two words are of which one is misspelled; 1 is the same.
+#: From this similarity on one word counts as the other, misspelled (1: they are the same).
 _NEAR = 0.7
 #: Option: what it is called elsewhere (``mqadmin``, kafka, git, unix), without dashes.
 _OPTIONS: dict[str, str] = {
@@ -131,8 +131,8 @@ def _plain(word: str) -> str:
 
 
 def meant_options(typed: str, options: Iterable[str]) -> list[str]:
-    """Those of ``options`` that have the meaning of what was typed, in their order, or the one that
-    is nearly spelled so."""
+    """The ``options`` that mean what was typed, in their order; else the one that is spelled most
+    like it."""
     return _meant(typed, options, _OPTIONS)
 
 
@@ -142,7 +142,8 @@ def meant_commands(typed: str, commands: Iterable[str]) -> list[str]:
 
 
 def near(typed: str, names: Sequence[str]) -> str | None:
-    """The one of a store's names that is spelled nearly so; None where none is."""
+    """The one of a store's names that is spelled most like the typed one; None where none is
+    similar."""
     folded = {name.lower(): name for name in reversed(names)}
     if typed.lower() in folded:
         return folded[typed.lower()]

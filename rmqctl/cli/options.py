@@ -23,12 +23,12 @@ from rmqctl.cli.types import OFFSET, QUEUE_ID, Name, StorePath, Time, Whole
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Threads that a log is read by, at most: more find nothing to do in a window.
+#: At most so many threads read a log: one window has no work for more.
 _MOST_JOBS = 4
 
 
 class Option(click.Option):
-    """An option that has had other names, which go on without being shown: ``formerly``."""
+    """An option with former names (``formerly``), which still work but are not shown."""
 
     def __init__(self, *args: Any, formerly: Sequence[str] = (), **kw: Any) -> None:
         super().__init__(*args, **kw)
@@ -82,7 +82,7 @@ _conf_option = click.option(
 
 
 def store_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Of :func:`common` what names the store, for a command that prints no rows."""
+    """The options of :func:`common` that name the store, for a command that prints no rows."""
 
     @_where_option
     @_conf_option
@@ -115,8 +115,8 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
 
 
 def two_stores(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """:func:`common` for a command of two stores, the second one as its argument ``other``: both
-    are named one after the other, or the first by --store."""
+    """:func:`common` for a command that takes two stores: both as arguments, or the first one with
+    --store. The command gets the second one as its argument ``other``."""
 
     @click.argument(
         "stores", metavar="[STORE_A] STORE_B", type=StorePath(file_okay=False), nargs=-1
@@ -146,7 +146,7 @@ def two_stores(function: Callable[..., int | None]) -> Callable[..., int | None]
 
 
 def without_store(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Gives a command that looks at no store the other options that all have."""
+    """:func:`common` without --store and --broker-conf, for a command that looks at no store."""
 
     @_output_options
     @functools.wraps(function)
@@ -157,7 +157,7 @@ def without_store(function: Callable[..., int | None]) -> Callable[..., int | No
 
 
 def _output_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """How to print, as one argument ``told``: settings of no store yet."""
+    """The options that say how to print, as one argument ``told``: settings without a store."""
 
     @click.option(
         "--format",
@@ -211,8 +211,8 @@ def time_range(function: F) -> F:
 
 
 def completed(names: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
-    """What the shell completes a value with: a function of :mod:`~rmqctl.cli.completing`, which is
-    loaded when the shell asks."""
+    """The completion of an option's value. ``names`` is a function of
+    :mod:`~rmqctl.cli.completing`, a module that is loaded only when the shell asks."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
         from rmqctl.cli import completing
@@ -317,7 +317,7 @@ report_option = click.option(
 
 
 def check_spark(options: dict[str, Any]) -> None:
-    """:raises click.UsageError: --jobs with --master, which has its own, or --conf without it."""
+    """:raises click.UsageError: --jobs is given with --master, or --conf without it."""
     if options["jobs"] is not None and options["master"] is not None:
         raise click.UsageError("--jobs and --master exclude each other: Spark has its own cores.")
     if options.get("conf") and options["master"] is None:

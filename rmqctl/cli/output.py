@@ -1,11 +1,11 @@
-"""Rows on stdout: ``ndjson``, ``json``, ``csv``, or a table. Memory stays flat in all of them.
+"""Rows on stdout as ``ndjson``, ``json``, ``csv``, or a table. No format holds all rows in memory.
 
 - ``ndjson``: one object a line. ``json``: the same objects as one array.
 - ``csv``: the rows of one type (the command's main one, else the first row's), with a header of
-  the first row's fields. Rows of other types are counted, and named on stderr.
-- ``table``: on a terminal drawn by rich, in pages; elsewhere plain aligned text, where the first
-  rows set the widths and nothing is ever cut. Rows of other types than the main one are lines of
-  their own, and so is the summary.
+  the first row's fields. A note on stderr says how many rows of each other type were left out.
+- ``table``: on a terminal drawn by rich, in pages. Elsewhere it is plain aligned text: the first
+  rows set the widths, and nothing is cut. Rows of other types than the main one, and the summary,
+  are lines of their own.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ def _encoder() -> Callable[[Any], str]:
 
 
 def json_text(value: Any) -> str:
-    """A row, or a part of one, as compact JSON, exact, and safe on a terminal."""
+    """A row, or a part of one, as compact JSON. Numbers are exact, and a terminal obeys nothing in
+    it."""
     return safe_json(_encoder()(value))
 
 
 def bulk_encoder() -> Callable[[Row], bytes]:
-    """:func:`json_text` as bytes, fast for many rows; it costs an import."""
+    """Encodes rows as :func:`json_text` does, as bytes, and faster. It imports orjson, which only
+    many rows are worth."""
     import orjson
 
     dumps, encode_error = orjson.dumps, orjson.JSONEncodeError
@@ -62,7 +64,7 @@ def bulk_encoder() -> Callable[[Row], bytes]:
 
 
 def bulk_lines() -> Callable[[list[Row]], bytes]:
-    """:func:`bulk_encoder` for many rows at once, each with a newline."""
+    """Encodes many rows at once as :func:`bulk_encoder` does, each with a newline behind it."""
     import orjson
 
     dumps, newline, encode = orjson.dumps, orjson.OPT_APPEND_NEWLINE, bulk_encoder()
@@ -121,7 +123,7 @@ class RowWriter:
 
     @property
     def form(self) -> str:
-        """The form of lines that may be given in place of rows; empty: none may."""
+        """The format of lines that may be given in place of rows; empty where only rows may."""
         return "" if self._live else self._shape.form
 
     def rows(self, rows: Iterable[Row | Lines]) -> Row:
@@ -174,7 +176,7 @@ class RowWriter:
         self._sink.flush()
 
     def ending(self, kind: type[BaseException] | None) -> None:
-        """Told of what ends the command, before anything more is printed."""
+        """Is told which exception ends the command, before anything more is printed."""
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._sink.interrupted()
 
@@ -188,7 +190,7 @@ class RowWriter:
 
 
 def _table(sink: Sink, main_type: str | None, vertical: bool, wide: bool, drawn: bool) -> Shape:
-    """The table of a terminal where there is one and it is to be drawn; else plain text."""
+    """The drawn table on a terminal; plain text elsewhere, and where nothing is to be drawn."""
     if sink.is_terminal and drawn:
         from rmqctl.cli import pages
 
@@ -283,7 +285,7 @@ class _Csv(Shape):
 
 
 def _csv_value(value: Any) -> Any:
-    """A value as a CSV field holds it: None is empty, what has parts is JSON."""
+    """A value of a CSV field: None is empty; booleans, lists and objects are JSON."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, bool | dict | list | tuple):
@@ -292,8 +294,8 @@ def _csv_value(value: Any) -> Any:
 
 
 def note(text: str) -> None:
-    """A line for the human, on stderr; on a terminal it is broken between words. What nobody can
-    be told, as stderr takes nothing, changes nothing: exit code and rows stay as they are."""
+    """Prints a line for the user on stderr; on a terminal it is broken between words. A stderr that
+    takes nothing changes neither exit code nor rows."""
     shown = visible(shortened(text))
     if pager.is_running() or sys.stderr.isatty():
         shown = "\n".join(in_sentences(shown, pager.terminal_width()))
@@ -301,7 +303,7 @@ def note(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Text on stderr as it stands, as far as that takes it: its disk may be full (`2>FILE`), its
-    reader gone (`2>&1 | head`)."""
+    """Prints text on stderr as it is. Errors of stderr are passed over: its disk may be full
+    (`2>FILE`), or its reader gone (`2>&1 | head`)."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)

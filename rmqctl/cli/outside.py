@@ -1,6 +1,6 @@
-"""What a command writes beside its rows (pages, exports, plans, states) goes outside of every store
-that it is told of: a broker does not start on a directory with a strange file in it, and deletes
-what looks like its own."""
+"""Files that a command writes beside its rows (pages, exports, plans, states) must lie outside of
+the stores that it works on. A broker does not start on a directory with a foreign file in it, and
+it deletes files that look like its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_outside(option: str, place: str | Path, stores: Iterable[Settings]) -> None:
-    """Before anything is read. A place behind a URL lies in no store of this machine.
+    """Checks a place before anything is read. One behind a URL lies in no store of this machine.
 
     :param option: what the place was given with.
     :raises click.UsageError: it lies in one of the stores; or it is ``-``, which would become a
@@ -40,7 +40,7 @@ def check_outside(option: str, place: str | Path, stores: Iterable[Settings]) ->
 
 
 def check_place(path: Path) -> None:
-    """Before a page or a plan is made: whether a file can be there.
+    """Checks that a file can be written at a place, before a page or a plan is made for it.
 
     :raises CannotWriteThere: there is no directory for it, or that takes no file; or a directory, a
         device or a FIFO has its name, whose place a file must not take.
@@ -68,5 +68,5 @@ def _lies_within(path: Path, store: Settings) -> bool:
         inside = resolved(path).is_relative_to(resolved(store.root))
         return inside or lies_within(path, store.root, store.config)
     except RmqctlError:
-        # Whether it is a store, and where its log lies, the command itself will ask, and tell.
+        # The command itself will find, and tell, that it is no store or where its log should be.
         return False

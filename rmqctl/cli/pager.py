@@ -1,8 +1,8 @@
-"""A pager for what is printed on a terminal, as git has one.
+"""A pager for output on a terminal, as git has one.
 
-It is started with the first line that is printed, and takes stdout, and stderr where that is a
-terminal, too: notes come in order. It never stands between a store's lock and its end: commands
-that write have none.
+It starts with the first line that is printed. It gets stdout, and stderr where that is a terminal,
+so that rows and notes stay in order. Commands that take a store's lock have no pager: it would hold
+the lock for as long as the user reads.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import click
 if TYPE_CHECKING:
     from subprocess import Popen
 
-#: The exit code that tells of a command that takes the lock of a store.
+#: A command that declares this exit code takes the lock of a store.
 _IN_USE = 4
-#: What makes a command line one for the shell; others are run as they are.
+#: A command line with one of these characters is run by the shell; others are run directly.
 _FOR_SHELL = r"[|&;<>()$`\"'*?\[#~=%\\\n]"
-#: What less and lv are told by a variable where the user has none: end where it all fits, take
-#: colours, leave the screen as it is.
+#: Variables for less and lv where the user has not set them: quit if it fits one screen, pass
+#: colours through, do not clear the screen.
 _OPTIONS = {"LESS": "FRX", "LV": "-c"}
-#: Columns: a terminal that says it has fewer is taken to have so many.
+#: Columns that a terminal is taken to have at least, whatever it says.
 _LEAST_WIDTH = 20
 
 
 class _Running:
-    """A pager. ``kept``: descriptors that were given to it, each with a copy of what it was."""
+    """A running pager. ``kept`` maps each descriptor that leads to it to a copy of the original."""
 
     def __init__(self, process: Popen[bytes], kept: dict[int, int], columns: int) -> None:
         self.process = process
@@ -130,9 +130,8 @@ def _is_stdout() -> bool:
 
 
 def finish() -> None:
-    """Waits until the user leaves the pager, if there is one, and takes back what it was given.
-
-    Ctrl-C is the pager's meanwhile.
+    """Waits until the user leaves the pager, if one runs, and restores stdout and stderr. While it
+    waits, Ctrl-C is left to the pager.
     """
     global _running
     if _running is None:

@@ -1,4 +1,4 @@
-"""Which store a command means, and by which ``broker.conf``: decided here, in one order.
+"""The store that a command works on, and its ``broker.conf``: found here, in one order.
 
 The store: ``--store``, else ``RMQCTL_STORE``, else what the broker.conf names. The broker.conf:
 ``--broker-conf``, else that of a store by name (``@prod-a``), else ``RMQCTL_BROKER_CONF``. Names
@@ -18,7 +18,7 @@ from rmqctl.errors import BrokerConfError, NotAStore, StoreNotFound, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: What a store's name begins with where a directory is meant otherwise.
+#: A text that begins with it is a store's name, and not a directory.
 SIGN = "@"
 #: Bytes: a file of names is small.
 _MOST_BYTES = 1 << 20
@@ -34,7 +34,7 @@ class UserConfigError(UsageError):
 
 
 class NamedStoreUnknown(UsageError):
-    """``--store @name``, and no store has the name."""
+    """No store has the name of ``--store @name``."""
 
     template = (
         "no store has the name @{name}: {path} {known}. Add [stores.{name}] with `store` or "
@@ -121,8 +121,8 @@ def root_or_none(store: NamedStore) -> str | None:
 
 
 def problem_of(store: NamedStore) -> str | None:
-    """Why a named store cannot be used, in words; None where nothing speaks against it. What a
-    pattern or a URL means is not looked up."""
+    """Why a named store cannot be used, in words; None where it can. Patterns and URLs are not
+    looked up."""
     from glob import has_magic
 
     from rmqctl.engine.files.paths import check_store

@@ -1,7 +1,7 @@
-"""A progress bar on stderr that gives way to rows on the same terminal.
+"""A progress bar on stderr that makes way for rows on the same terminal.
 
-There is none in the first half second, and nothing is imported for it; then it shows bytes, their
-rate, and what is left in time.
+For the first half second there is no bar, and nothing is imported for it. Then it shows the bytes
+done, their rate, and the time that is left.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _BAR_COLUMNS = 20
 
 
 class _AsFarAsPossible:
-    """stderr for rich, which is left half drawn by what its stream raises: a terminal that has gone
-    ends no command."""
+    """stderr for rich, without its errors: a terminal that has gone does not end a command, nor
+    leave rich in the middle of a drawing."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -127,8 +127,8 @@ def progress(
 
 @contextmanager
 def late_progress(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function that takes how many bytes are done, and of how many, for what comes before
-    any row."""
+    """For work before any row is printed. Yields a function that takes how many bytes are done, and
+    how many there are."""
     bar = _Bar(title, counts=False, quiet=quiet)
     try:
         yield bar.show

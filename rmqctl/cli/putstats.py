@@ -27,7 +27,7 @@ def stats_option(function: F) -> F:
 
 
 def print_stats(store: MessageStore) -> None:
-    """Prints those of a store that was written to stderr; it may be closed by now."""
+    """Prints the statistics of a store that was written, on stderr; it may be closed by now."""
     from rmqctl.cli.output import note
     from rmqctl.engine.messagestore import WritableStore
 
@@ -45,11 +45,11 @@ def refused(
     is_alone: bool = False,
     next_line: int | None = None,
 ) -> int:
-    """Says on stderr which put was refused, and what to do; the exit code.
+    """Prints on stderr which put was refused, and what to do about it; returns the exit code.
 
-    :param where: what was to be put, in front of the status; may be empty.
-    :param is_alone: nothing was put before it. :param next_line: that of the input behind the
-        last message that the log has.
+    :param where: names what was to be put, in front of the status; may be empty.
+    :param is_alone: nothing was put before it.
+    :param next_line: the line of the input behind the last message that is in the log.
     """
     from rmqctl.cli.output import note
     from rmqctl.engine.record.status import NOT_AGAIN, PutMessageStatus
@@ -122,8 +122,11 @@ def note_damages(settings: Settings, run: BulkPut) -> None:
 def closed_at_the_end(
     opened: Callable[[], WritableStore], is_logged: Callable[[], bool]
 ) -> Iterator[WritableStore]:
-    """The store, and its close. :raises StoredNotClosed: the close fails, and ``is_logged`` says
-    that the log has messages, which nobody should be told to put again."""
+    """Opens the store, and closes it at the end.
+
+    :raises StoredNotClosed: the close fails, and ``is_logged`` says that messages are in the log:
+        the error must not have them put again.
+    """
     from rmqctl.errors import CannotWrite
     from rmqctl.operations.change.put import StoredNotClosed
 

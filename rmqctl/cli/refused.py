@@ -1,5 +1,5 @@
-"""Which command lines a store refuses that is not ours to change: of a DLedger group, a controller,
-or with queues in RocksDB. Nobody is to be told to type them."""
+"""Command lines that a store refuses because only its brokers may change it: a member of a DLedger
+group, a store of controller mode, or one with queues in RocksDB. No advice names such a line."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _OF_FILES = "--to-file-queues"
 
 
 def not_refused(words: Words, root: Path) -> Words | None:
-    """The words of a command behind ``rmqctl``, or those of what is next in its place; None where
-    there is nothing to type."""
+    """The words of a command (without ``rmqctl``) that this store takes: the given ones, or those
+    of another command in their place. None: the store takes neither."""
     if dledger_logs(root):
         return _for_a_member(words)
     is_rebuild = words[0] == "rebuild" and _OF_FILES not in words
@@ -29,8 +29,8 @@ def not_refused(words: Words, root: Path) -> Words | None:
 
 
 def look_anew() -> None:
-    """Before findings of a store are told, of which there may be many: it is looked at once for all
-    of them, and may be another one than before."""
+    """Forgets what is known of stores. To be called before the findings of a store are told: they
+    may be many, so each store is looked at once, and it may have changed since the last time."""
     _is_of_its_brokers.cache_clear()
 
 
@@ -40,8 +40,8 @@ def _is_of_its_brokers(root: Path) -> bool:
 
 
 def _for_a_member(words: Words) -> Words | None:
-    """What is next in a store whose log a DLedger group keeps: queues and index are made anew, and
-    nothing is added to them."""
+    """The words for a store whose log a DLedger group keeps: its queues and index can be made anew,
+    but nothing can be added to them."""
     if _begins_as(words, (*_REFUSED, ("salvage",))) or _OF_FILES in words:
         return None
     return tuple("--in-place" if word == "--missing" else word for word in words)

@@ -1,4 +1,4 @@
-"""What ``rmqctl serve`` tells its operator: its rows, and its notes before anybody connects."""
+"""The rows of ``rmqctl serve``, and the notes that it prints before a client connects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_NAMED = 5
 def listening_row(
     served: Served, address: str, slaves: HaServer | None, metrics: str | None
 ) -> ListeningRow:
-    """The line that says that clients are listened to, and where."""
+    """The row that says that the server listens, and where."""
     return {
         "type": "listening",
         "address": address,
@@ -37,14 +37,14 @@ def listening_row(
 
 
 def flush_of(store: Store) -> str | None:
-    """How what is sent comes to the disk: ``sync`` or ``async``; None of what takes nothing."""
+    """How sent messages get to the disk: ``sync`` or ``async``; None where none are taken."""
     if not store.writable:
         return None
     return "async" if store.config.flush_disk_type == "ASYNC_FLUSH" else "sync"
 
 
 def committed_rows(served: Served) -> list[CommittedOffsetRow]:
-    """Offsets of groups that no file has."""
+    """The offsets that clients have committed and that are in no file."""
     return [
         {
             "type": "committed_offset",
@@ -65,8 +65,11 @@ def note_what_is_odd(
     listen: Address,
     ha: HaOptions | None,
 ) -> None:
-    """What an operator should know before anybody connects. :raises OffsetsBeyondEnd: some group
-    would consume everything again, and nobody has said what it shall do."""
+    """Notes what an operator should know before a client connects.
+
+    :raises OffsetsBeyondEnd: some group would consume everything again, and no option says what to
+        do about it.
+    """
     from rmqctl.engine.state.topicconfig import needs_no_config
 
     settings.note_config(store)
@@ -116,7 +119,8 @@ def note_what_is_odd(
 
 
 def _note_refused_sends(settings: Settings, store: MessageStore) -> None:
-    """A store is open for reading also where nothing is put to it."""
+    """Notes that sends will be refused: behind damage near the end of the log nothing is put. The
+    store is opened all the same, as what it holds can be read."""
     from rmqctl.engine.start.nearend import check_before
     from rmqctl.errors import DamagedStore
 

@@ -1,4 +1,4 @@
-"""What all commands are given, and what they tell a user on the way: ``Settings``."""
+"""``Settings``: the options that all commands have, and the notes that they print."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEYS_COMPARED = re.compile(r"\bKEYS\s*(?:=|IN\b)|=\s*KEYS\b", re.IGNORECASE)
 
 
 class Settings(NamedTuple):
-    """What every command is told."""
+    """The options that every command has."""
 
     root: Path
     broker_conf: str | None
@@ -62,11 +62,12 @@ class Settings(NamedTuple):
         every_queue: bool = True,
         **changes: Any,
     ) -> MessageStore:
-        """Opens the store; use as a context manager. ``changes`` go before the ``broker.conf``.
+        """Opens the store; use as a context manager. Notes say what is odd about it.
 
         :param puts: as of :class:`~rmqctl.engine.messagestore.WritableStore`.
-        :param every_queue: say also which queues have files of a wrong length, which takes a look
-            at each; without it say so of the log.
+        :param every_queue: also note which queues have files of a wrong length. Each queue is
+            looked at for it; without it only the log is.
+        :param changes: fields of the configuration, which outrank the ``broker.conf``.
         """
         from rmqctl.engine.messagestore import MessageStore, WritableStore
 
@@ -98,13 +99,13 @@ class Settings(NamedTuple):
             self.note_irregular(irregular_files(store, files))
 
     def _note_no_log(self, store: MessageStore) -> None:
-        """Says when the log has no file and some queue has units, to who only looks: what writes
-        refuses such a store. No queue is looked at where there is a log."""
+        """Notes, for a command that only reads, that the log has no file though queues have units.
+        Commands that write refuse such a store. Where there is a log no queue is looked at."""
         from rmqctl.cli.pager import takes_lock
 
         if store.commit_log.files.entries or takes_lock():
             return
-        # As they are stored: without a log they seem to be empty.
+        # As they are stored: cut to a log that is not there they would be empty.
         queues = map(store.queues.as_stored, store.queues.directories())
         if any(queue is not None and queue.max_offset > queue.min_offset for queue in queues):
             self.note(
@@ -114,7 +115,7 @@ class Settings(NamedTuple):
             )
 
     def _note_recovery(self, store: WritableStore) -> None:
-        """Says what opening for writing did with what a crash, or a loss, has left."""
+        """Notes what opening for writing has brought in order after a crash or a loss."""
         plan = store.plan
         if not plan.is_needed:
             return
@@ -128,8 +129,8 @@ class Settings(NamedTuple):
         )
 
     def quiet_progress(self, title: str) -> AbstractContextManager[Callable[[int, int], None]]:
-        """A bar on a terminal's stderr for what comes before any row, and seldom takes long; gives
-        the function that takes what is done, and how much there is."""
+        """A bar on a terminal's stderr for work before any row, which seldom takes long. Gives the
+        function that takes how much is done, and how much there is."""
         from rmqctl.cli.progress import late_progress
 
         return late_progress(title, quiet=self.quiet)
@@ -137,8 +138,8 @@ class Settings(NamedTuple):
     def planned_recovery(
         self, store: MessageStore, writer: RowWriter, *, strict: bool = False
     ) -> StartPlan:
-        """For a dry run: what opening for writing would do first, and the row of it, where that is
-        anything. ``strict`` as of :func:`~rmqctl.operations.mend.recovery.checked_plan`."""
+        """For a dry run: what opening for writing would do first; prints its row if it would do
+        something. ``strict`` as of :func:`~rmqctl.operations.mend.recovery.checked_plan`."""
         from rmqctl.operations.mend.recovery import checked_plan, recovery_row
 
         with self.quiet_progress("recovery") as progress:
@@ -148,7 +149,7 @@ class Settings(NamedTuple):
         return plan
 
     def note_irregular(self, files: list[str]) -> None:
-        """Says which files are not as long as they must be, so that something may be left out."""
+        """Notes files that are not as long as they must be: something of them may be left out."""
         if not files:
             return
         self.note(
@@ -157,7 +158,7 @@ class Settings(NamedTuple):
         )
 
     def note_config(self, store: MessageStore) -> None:
-        """Says when the files of config/ are not what the broker goes by."""
+        """Notes that the broker keeps its configuration elsewhere than in the files of config/."""
         from rmqctl.engine.state.laterversions import config_not_in_files
 
         names = [name for name, _ in config_not_in_files(store.root, store.config)]
@@ -170,8 +171,8 @@ class Settings(NamedTuple):
             )
 
     def note_queues(self, store: MessageStore) -> None:
-        """Says when the queues are none that are read, so that nothing is found in them, and when
-        others are there beside those that are."""
+        """Notes queues in RocksDB that are not read, because a package lacks or because queues in
+        files are read instead."""
         from rmqctl.engine.state.laterversions import has_doubtful_queues, queues_in_rocksdb
 
         if store.queues.in_files and queues_in_rocksdb(store.root, store.config) is not None:
@@ -190,7 +191,7 @@ class Settings(NamedTuple):
             )
 
     def note_compacted(self, store: MessageStore, topic: str | None = None) -> None:
-        """Says of compacted topics (5.x), or of one, that their ordinary queues count here."""
+        """Notes that of compacted topics (5.x), or of the given one, the ordinary queues count."""
         found = sorted(store.compacted_topics)
         if names := [one for one in found if topic in (None, one)]:
             self.note(
@@ -200,7 +201,7 @@ class Settings(NamedTuple):
             )
 
     def note_uncommitted(self) -> None:
-        """Of a member of a DLedger group: says which of its newest messages the group may not
+        """For a member of a DLedger group: notes which of its newest messages the group may not
         have."""
         from rmqctl.operations.look.uncommitted import uncommitted
         from rmqctl.rows.words import some
@@ -216,14 +217,15 @@ class Settings(NamedTuple):
             )
 
     def note_version(self, store: MessageStore, instead: str) -> None:
-        """Of what only 5.x has, and was not found: says when no broker of 5.x has run."""
+        """For something that only 5.x has, and that was not found: notes that no broker of 5.x has
+        run on the store. ``instead`` says what that means."""
         from rmqctl.engine.state.laterversions import is_of_5
 
         if not is_of_5(store.root):
             self.note(f"note: no broker of 5.x has run on this store: {instead}")
 
     def note_index(self, store: MessageStore) -> bool:
-        """Says which index files are passed over; whether there are any."""
+        """Notes index files that are passed over; returns whether there are any."""
         files = [f"{path.name} ({size} bytes)" for path, size in store.index.irregular.items()]
         if files:
             self.note(
@@ -233,7 +235,7 @@ class Settings(NamedTuple):
         return bool(files)
 
     def note_bodies(self, summary: Row) -> bool:
-        """Says how many bodies were shown that are not what was stored; whether there are any."""
+        """Notes how many bodies were shown that fail their CRC; returns whether there are any."""
         mismatches = summary.get("body_crc_mismatches", 0)
         if mismatches:
             bodies = "one body is" if mismatches == 1 else f"{mismatches} bodies are"
@@ -244,7 +246,7 @@ class Settings(NamedTuple):
         return bool(mismatches)
 
     def note_missing(self, summary: Row) -> None:
-        """Says of how many hits of the index the log has no record."""
+        """Notes for how many hits of the index the log has no record."""
         if missing := summary.get("missing", 0):
             hits = "one hit" if missing == 1 else f"{missing} hits"
             self.note(
@@ -253,7 +255,7 @@ class Settings(NamedTuple):
             )
 
     def note_keys(self, sql: str | None) -> None:
-        """Of a filter that has matched nothing: says how KEYS is compared, if it is."""
+        """For a filter that has matched nothing: notes how it compares KEYS, if it does."""
         if sql is not None and _KEYS_COMPARED.search(sql):
             self.note(
                 "note: a filter compares KEYS as a whole, which is all keys of a message with "
@@ -308,15 +310,15 @@ class Settings(NamedTuple):
             note(text)
 
     def note_absent_topic(self, store: MessageStore, topic: str | None) -> bool:
-        """For who has found nothing: says when the store has no such topic, and whether it did;
-        None is none."""
+        """Where nothing was found: notes that the store has no such topic, and whether it did.
+        None names no topic."""
         from rmqctl.cli.mistyped import note_absent_topic
 
         return note_absent_topic(self, store, topic)
 
     def note_absent_queue(self, store: MessageStore, topic: str, queue_id: int) -> None:
-        """A note when the store has no such queue, mostly because a name is mistyped, and when its
-        files have wrong lengths."""
+        """Notes that the store has no such queue (most often a name is mistyped), or that its files
+        have wrong lengths."""
         from rmqctl.engine.state.laterversions import queues_in_rocksdb
 
         self.note_queues(store)
@@ -334,8 +336,8 @@ class Settings(NamedTuple):
     def progress(
         self, title: str, total: int, writer: RowWriter, *, counts: bool = False
     ) -> AbstractContextManager[Callable[[int], None]]:
-        """A bar on a terminal's stderr; gives the function that takes what is done of ``total``:
-        bytes, unless it ``counts`` something else."""
+        """A bar on a terminal's stderr. Gives the function that takes how much of ``total`` is
+        done: bytes, unless it ``counts`` other things."""
         from rmqctl.cli.progress import progress
 
         return progress(title, total, writer, counts=counts, quiet=self.quiet)

@@ -1,4 +1,4 @@
-"""Signals that a loop wants to hear of itself, so that it ends between two steps."""
+"""SIGINT and SIGTERM for a loop that ends between two of its steps, not amid one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from types import FrameType
 
 @contextmanager
 def stop_signals(stop: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM call ``stop`` inside. Only the main thread has signals: in another one
-    they stay as they are."""
+    """Inside, SIGINT and SIGTERM call ``stop``. Python handles signals in the main thread only: in
+    another thread the handlers stay as they are."""
     handlers = {}
     try:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,4 +1,4 @@
-"""Where rows go: stdout as bytes, in blocks; and what a format is."""
+"""stdout as bytes, written in blocks, and the base class of the formats that write to it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 #: Bytes that are gathered before stdout gets them.
 _BUFFER_BYTES = 1 << 16
-#: What a pipe takes at once or not at all.
+#: Bytes that a pipe takes either whole or not at all.
 _PIECE_BYTES = select.PIPE_BUF
-#: How long an interrupted command waits for who reads.
+#: How long an interrupted command waits for its reader.
 _PATIENCE_SECONDS = 1.0
 
 
 class Sink:
-    """stdout as bytes, written in blocks; a terminal gets each piece at once.
+    """stdout as bytes, written in blocks; on a terminal each piece is written at once.
 
-    :param paged: what a terminal gets goes through a pager.
+    :param paged: on a terminal the output goes through a pager.
     """
 
     def __init__(self, *, paged: bool = False) -> None:
@@ -55,13 +55,13 @@ class Sink:
         self.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
     def interrupted(self) -> None:
-        """From now on nobody is waited for who does not read: what is still to be said may be
+        """From now on a reader that does not read is not waited for: the rest of the output may be
         lost, and the command ends."""
         self._is_interrupted = True
 
     def flush(self) -> None:
-        """Hands everything to the reader. What another writer prints to the same terminal may
-        follow a call.
+        """Hands everything to the reader. After a call another writer may print to the same
+        terminal.
 
         :raises BrokenPipeError: the reader has gone. :raises CannotWrite: the disk is full.
         """
@@ -90,7 +90,7 @@ class Sink:
 
 
 def _is_pipe(out: IO[bytes]) -> bool:
-    """Whether writing may wait for who reads."""
+    """Whether a write may wait for a reader: stdout is a pipe or a socket."""
     try:
         mode = os.fstat(out.fileno()).st_mode
     except (OSError, ValueError):
@@ -99,8 +99,8 @@ def _is_pipe(out: IO[bytes]) -> bool:
 
 
 def _write_to_reader(out: IO[bytes], data: bytes | memoryview) -> None:
-    """Writes as long as somebody reads; the rest goes nowhere. A pipe that can be written to takes
-    a piece without waiting."""
+    """Writes as long as the reader reads, and drops the rest. A pipe that poll or select calls
+    writable takes a piece of that size without waiting."""
     for start in range(0, len(data), _PIECE_BYTES):
         if not select.select([], [out], [], _PATIENCE_SECONDS)[1]:
             silence_stdout()
@@ -110,13 +110,13 @@ def _write_to_reader(out: IO[bytes], data: bytes | memoryview) -> None:
 
 
 def silence_stdout() -> None:
-    """Lets go what stdout cannot take: what is still buffered goes nowhere, also at exit."""
+    """Drops what stdout cannot take, also what Python would still write at exit."""
     _silence(sys.stdout)
 
 
 def let_stderr_go() -> None:
-    """Before the end: what stderr has not taken by now goes nowhere. Python would try again, and
-    end with a code of its own."""
+    """Drops what stderr has not taken. To be called before the process ends: Python would try to
+    write it again, and end with an exit code of its own."""
     try:
         sys.stderr.flush()
     except (OSError, ValueError):
@@ -131,19 +131,23 @@ def _silence(stream: IO[str]) -> None:
 
 
 def has_reader_gone() -> bool:
-    """Whether nobody reads stdout any more: a broken pipe may be another one."""
+    """Whether the reader of stdout has gone. A BrokenPipeError alone does not say so: it may be of
+    another pipe."""
     try:
         poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)  # An end of the other side is told in any case.
+        poll.register(sys.stdout.fileno(), 0)  # Poll always tells when the other side is closed.
         return bool(poll.poll(0))
     except (OSError, ValueError):
-        return True  # Somebody's own stream, which has said so.
+        return True  # A stream without a descriptor, which has raised the error itself.
 
 
 class Shape:
-    """A format."""
+    """Base of the formats.
 
-    #: The form of lines that it takes in place of rows of its main type; empty: of none.
+    A format writes rows to a :class:`Sink`.
+    """
+
+    #: The format of lines that it takes in place of rows of its main type; empty: it takes none.
     form = ""
 
     def __init__(self, sink: Sink) -> None:
@@ -157,20 +161,20 @@ class Shape:
             self.row(row)
 
     def lines(self, lines: Lines) -> None:
-        """Rows that are lines of its :attr:`form` already."""
+        """Takes rows that are already lines of its :attr:`form`."""
         raise AssertionError(f"{type(self).__name__} takes no lines")
 
     def summary(self, row: Row) -> None:
         self.row(row)
 
     def remark(self, text: str) -> None:
-        """A line for the reader of a table; the other formats have it as a field."""
+        """Prints a line for the reader of a table; other formats have its content as a field."""
 
     def command(self, text: str) -> None:
-        """A command line for the reader of a table, in one piece however long it is."""
+        """Prints a command line for the reader of a table, unbroken however long it is."""
 
     def flush(self) -> None:
-        """Gives the sink what waits for more rows."""
+        """Gives the sink the rows that are held back until more come."""
 
     def close(self) -> None:
         pass
@@ -180,4 +184,4 @@ class Nothing(Shape):
     """The format that prints nothing."""
 
     def many(self, rows: Iterable[Row]) -> None:
-        """Rows that nobody sees are not made."""
+        """Takes no row: rows that nobody sees need not be made."""

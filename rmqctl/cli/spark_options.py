@@ -1,4 +1,5 @@
-"""Options of the commands that run on Spark, and the session they open. Imports no Spark."""
+"""Options of the commands that run on Spark, and the session that they open. It imports no Spark
+before a session is opened."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ LOCAL = "local[*]"
 
 
 def spark_options(default: str | None = None) -> Callable[[F], F]:
-    """``--master`` and ``--conf``; without a default Spark is used only when it is asked for."""
+    """``--master`` and ``--conf``. Without a ``default`` the command uses Spark only with
+    ``--master``."""
     text = "Run on Apache Spark: local[*], spark://HOST:PORT, yarn, k8s://…, sc://HOST."
     if default is not None:
         text = "Spark's master: spark://HOST:PORT, yarn, k8s://…; this machine by default."
@@ -55,8 +57,8 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 
 
 class StoreName(StorePath):
-    """A directory's name, a pattern of several, or a URL; in the environment there may be several
-    of them, directories apart by ``:`` and URLs by blanks."""
+    """A directory, a pattern of several, or a URL. An environment variable may hold several:
+    directories with ``:`` between them, URLs with blanks."""
 
     name = "store"
 
@@ -65,7 +67,7 @@ class StoreName(StorePath):
             return str(value)
         found = super().convert(value, param, ctx)
         if isinstance(found, Path) and str(found).startswith("@"):
-            return f"./{found}"  # A directory that is called so, and no name.
+            return f"./{found}"  # A directory whose name begins with @, and no store's name.
         return str(found)
 
     def split_envvar_value(self, rv: str) -> list[str]:
@@ -73,8 +75,8 @@ class StoreName(StorePath):
 
 
 class SparkSettings(NamedTuple):
-    """What commands are told that read several stores: their names as they were given, patterns
-    expanded, and the options that all commands have."""
+    """:class:`Settings` of a command that reads several stores. ``named`` are the stores as they
+    were given, with patterns expanded."""
 
     named: list[str]
     broker_conf: str | None
@@ -88,18 +90,19 @@ class SparkSettings(NamedTuple):
         return [name if "://" in name else str(Path(name).absolute()) for name in self.named]
 
     def settings(self, format: str = "table", store: str | None = None) -> Settings:
-        """The same for one store, and for the writer of rows."""
+        """The settings of one store; without ``store`` of the first, for what all have in common,
+        as the writer of rows."""
         root = Path(store or self.named[0])
         return Settings(root, self.broker_conf, format, self.quiet, self.verbose, self.paged)
 
     def check_outside(self, option: str, place: str | Path) -> None:
-        """:raises UsageError: what goes to ``place`` would become a part of one of the stores."""
+        """:raises UsageError: ``place``, where something will be written, lies in a store."""
         from rmqctl.cli.outside import check_outside
 
         check_outside(option, place, [self.settings(store=name) for name in self.named])
 
     def mapped_stores(self, verb: str, format: str, master: str | None) -> list[Settings]:
-        """The same for each of the stores; without Spark there is one.
+        """The settings of each store, for a command that maps files; without Spark there is one.
 
         :raises UsageError: there are several, or one is named by a URL.
         """
@@ -117,8 +120,8 @@ class SparkSettings(NamedTuple):
         return [self.settings(format, store) for store in self.named]
 
     def _check_spread(self) -> None:
-        """:raises UsageError: one store's directories are given as those of several, or of a URL.
-        :raises BrokerConfError: the file is none."""
+        """:raises UsageError: ``storePathCommitLog`` lists the directories of one store, but there
+        are several, or a URL. :raises BrokerConfError: the file cannot be read as one."""
         from rmqctl.engine.settings.logdirectories import is_spread
 
         several = len(self.named) > 1 or "://" in self.named[0]
@@ -141,13 +144,13 @@ class SparkSettings(NamedTuple):
 
         text = read_broker_conf(self.broker_conf)
         path = self.settings().config.store_path_commit_log.replace("\\", "\\\\")
-        # Where it is a single directory only the store's place tells that it counts. An empty line
-        # ends a last one that goes on.
+        # A single directory counts only for the store that storePathRootDir names, which workers
+        # cannot see. The empty line ends a last line that goes on.
         return {"brokerConf": f"{text}\n\nstorePathCommitLog={path}\n" if path else text}
 
 
 def output_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """``--format`` and ``--json``; the command is told the format."""
+    """``--format`` and ``--json``, as one argument ``format``."""
 
     @click.option(
         "--format",
@@ -206,9 +209,10 @@ def several_stores(function: Callable[..., int | None]) -> Callable[..., int | N
 
 
 def _expanded(roots: Sequence[str]) -> list[str]:
-    """The stores that names, patterns and URLs mean, each once.
+    """The stores that names, patterns and URLs stand for, each once.
 
-    :raises StoreNotFound, NotAStore: one is none. :raises RemoteUnreadable: no answer.
+    :raises StoreNotFound, NotAStore: one is no store. :raises RemoteUnreadable: a URL cannot be
+        read.
     """
     from rmqctl.spark.remote.stores import check_store, matching
     from rmqctl.spark.session.staging import is_remote
@@ -229,9 +233,9 @@ def _expanded(roots: Sequence[str]) -> list[str]:
 def spark_session(
     options: dict[str, Any], advance: Callable[[int], None] | None = None, total: int = 0
 ) -> Iterator[SparkSession]:
-    """The session that ``--master`` and ``--conf`` ask for; Spark's errors become rmqctl's.
+    """The session that ``--master`` and ``--conf`` ask for. Spark's errors become rmqctl's.
 
-    ``advance`` is told of the tasks that are done, as parts of ``total``.
+    :param advance: is told which part of ``total`` is done, by the tasks that are.
     """
     from rmqctl.spark.session.session import check_spark
 

@@ -23,15 +23,16 @@ _CONTROL = (
 _MILLISECONDS = "_milliseconds"
 #: Fields with times and durations whose names do not end as those of others.
 _TIMES, _DURATIONS = ("hour",), ("delay_ms_up_to",)
-#: What one asks for first among the properties of a message.
+#: Properties that are shown first.
 _FIRST = ("KEYS", "TAGS")
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms"))
-#: What is to be copied as it stands, and a blank in it: no character of a shown text.
+#: Text between backticks, which is to be copied unbroken; and what stands for a blank in it while
+#: lines are broken: no character of a shown text.
 _QUOTED, _BLANK = re.compile(r"`[^`]*`"), "\0"
-#: Characters: more than a message with two paths of the usual length has, and what stays of each
+#: Most characters of a message (two paths of the usual length fit), and how many are kept of each
 #: end of a longer one.
 _LONGEST_MESSAGE, _KEPT_OF_MESSAGE = 2000, 400
-#: Rows whose ``size`` is that of files.
+#: Types of rows whose ``size`` is the size of files.
 _OF_FILES = ("disk", "file", "fleet_store", "summary")
 _SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 #: From here on a size is shown in larger units than bytes.
@@ -58,8 +59,8 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def shortened(text: str) -> str:
-    """A message without its middle when it is longer than any of ours: an argument of a hundred
-    kilobytes is in it. What is wrong stands at the front, the next step at the end."""
+    """A message, without its middle when it is very long (it may quote an argument of a hundred
+    kilobytes). What is wrong stands at its beginning, the next step at its end."""
     if len(text) <= _LONGEST_MESSAGE:
         return text
     front, end = text[:_KEPT_OF_MESSAGE], text[-_KEPT_OF_MESSAGE:]
@@ -67,7 +68,8 @@ def shortened(text: str) -> str:
 
 
 def safe_json(text: str) -> str:
-    """JSON text with the same characters as JSON escapes: still the same document."""
+    """JSON text in which the characters that :func:`visible` escapes are JSON escapes: it is still
+    the same document."""
     if text.isascii() and "\x7f" not in text:
         return text
     # The C0 characters are escaped already, but for the newline that ends a row.
@@ -107,7 +109,7 @@ def duration(milliseconds: int) -> str:
 
 
 def human_size(count: int) -> str:
-    """Bytes as ``1.2 GiB``; a number that is read at a glance, below ten thousand, as it is."""
+    """Bytes as ``1.2 GiB``; numbers below ten thousand stay as they are."""
     if abs(count) < _LONG_NUMBER:
         return str(count)
     size, unit = float(count), 0
@@ -118,8 +120,8 @@ def human_size(count: int) -> str:
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """Words as one command line for a shell, on which nothing of them has another meaning; what a
-    terminal would obey stands there as an escape that the shell takes back (``$'\\033'``)."""
+    """Words as one command line, quoted for a shell. Characters that a terminal would obey are
+    written as escapes that the shell undoes (``$'\\033'``)."""
     return " ".join(map(_shell_word, words))
 
 
@@ -176,8 +178,8 @@ def cell(name: str, value: Any) -> str:
 
 
 def cell_of(row: Row, name: str) -> str:
-    """A field of a row as a table shows it: the size of files as other bytes are, that of one
-    structure, which is compared with others, to the byte."""
+    """A field of a row as a table shows it. The ``size`` of files is shown in larger units, as
+    other bytes are; that of one structure stays exact, to be compared with others."""
     if name == "size" and row["type"] in _OF_FILES:
         return cell("bytes", row["size"])
     return cell(name, row.get(name))

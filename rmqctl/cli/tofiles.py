@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: What says nothing of a conversion, which is of the whole store and in its place.
+#: Options that a conversion does not take: it is of the whole store, and in its place.
 _OTHERS = ("topic", "queue_id", "output", "missing", "purge", "master")
 
 
@@ -115,7 +115,8 @@ def _check_no_min_offsets(options: dict[str, Any]) -> None:
 
 
 def _min_offsets(options: dict[str, Any]) -> dict[tuple[str, int], int]:
-    """Topic and queue → where it goes on, of the file and then of the options.
+    """Topic and queue → the offset at which the queue goes on, from the file and the options; an
+    option outranks the file.
 
     :raises click.UsageError: the file has something else. :raises CannotRead: it cannot be read.
     """
@@ -154,7 +155,8 @@ def _of_file(path: Path) -> dict[tuple[str, int], int]:
 
 
 def convert_to_files(settings: Settings, options: dict[str, Any], jobs: int) -> int:
-    """The conversion, or its plan; exit code 1 where parts of the log were left out."""
+    """Converts the store, or prints the plan; the exit code is 1 where parts of the log were left
+    out."""
     from rmqctl.operations.mend import tofiles
     from rmqctl.operations.mend.rebuild import damage_rows
 

@@ -1,7 +1,7 @@
-"""``--watch``: the same question again and again, ended as ``--follow`` is.
+"""``--watch``: asks the same question again and again, until a signal or a closed stdout ends it.
 
-On a terminal each answer takes the place of the one before; elsewhere they come one after the
-other, each closed by its summary.
+On a terminal each answer replaces the one before. Elsewhere the answers follow each other, each
+with its summary at the end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def watch_options(function: F) -> F:
 
 
 def watch(settings: Settings, main_type: str, interval: float, ask: Question) -> int:
-    """Prints what ``ask`` answers of the store, opened anew each time, until a signal comes."""
+    """Opens the store, prints what ``ask`` answers, waits, and does so again until a signal
+    comes."""
     settings = settings._replace(paged=False)
     with ExitStack() as stack:
         following = stack.enter_context(Following(interval))

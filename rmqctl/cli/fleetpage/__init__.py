@@ -1,7 +1,8 @@
-"""A fleet as one HTML page, to look at and to send on: no network, no script.
+"""A fleet as one HTML page without network and scripts, to look at and to send on.
 
-What could not be read, what is not sound, where the bytes are, and all stores as a table. Names and
-paths are text (:mod:`~rmqctl.cli.html.parts`), cut where they are endless.
+It shows the stores that could not be read, those that are not sound, where the bytes are, and a
+table of all stores. Names and paths are escaped (:mod:`~rmqctl.cli.html.parts`), and very long ones
+are cut.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
     from rmqctl.rows import Row
 
 _SHEET = "rmqctl.cli.storepage"
-#: Lines of the table of all stores, and of the other cards; more are counted.
+#: Most lines of the large tables, and of the other cards. How many more there are is said below.
 _MOST, _SOME = 5000, 40
 #: Characters of a name, a path or an error.
 _LONGEST = 300
 _NOTHING = "–"
 
 Tile = tuple[str, str, Callable[[Any], str], str]
-#: Field of the summary, what it is called, how it is shown, and what it is when it is not nothing.
-#: In rows of four or two, so there are eight.
+#: Tiles: field of the summary, label, how it is shown, and its class where it is not zero. They
+#: stand in rows of four or two, so there are eight.
 _FIRST: tuple[Tile, ...] = (("stores", "stores", count, ""), ("failed", "not read", count, "bad"))
 _TILES: dict[str, tuple[Tile, ...]] = {
     "verify": (
@@ -72,7 +73,7 @@ _SIZES = frozenset(("bytes", "allocated_bytes"))
 
 
 def page(rows: Sequence[Row], summary: Row, verb: str) -> str:
-    """The page of the rows of a verb, in their order, and of their summary."""
+    """The page of a verb: its rows, in their order, and their summary."""
     read = [one for one in rows if one["error"] is None]
     failed = [one for one in rows if one["error"] is not None]
     measure = "allocated_bytes" if verb == "du" else "bytes"

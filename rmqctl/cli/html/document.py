@@ -1,4 +1,4 @@
-"""The document around a page, and how it gets to its file."""
+"""The HTML document around a page, and writing it to a file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from rmqctl.engine.files.paths import resolved
 
 
 def document(title: str, body: str, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
-    """A page: ``title`` is text of a store, ``body`` and ``styles`` (behind the common ones) are
-    ours. Only ``scripts`` run in it: whatever a store holds, nothing of it can run or call home."""
+    """A whole page. Its content security policy lets only ``scripts`` run, and nothing be loaded:
+    whatever a store holds, nothing of it runs or calls home.
+
+    :param title: text, which is escaped. :param body: HTML. :param styles: style sheets behind the
+        common one.
+    """
     allowed = f"script-src {' '.join(map(_hash, scripts))}; " if scripts else ""
     styled = "\n".join([part("base.css", __package__), *styles])
     return (

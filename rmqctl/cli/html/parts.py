@@ -1,6 +1,6 @@
-"""What pages are made of: cards, bars, and a store's words and numbers as text.
+"""Parts of pages: cards, bars, tables, and data of a store as text.
 
-Every word of a store is text: it is escaped, and control characters are shown as escapes.
+Data of a store is never HTML: it is escaped, and control characters are shown as escapes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rmqctl.rows import Row
 
 NONE = '<span class="none">none</span>'
-#: Years that a chart has room for; clocks of stores say others, too.
+#: Milliseconds: later times are after the year 9999, which no chart has room for.
 _LATEST = 253_402_300_800_000
 
 
@@ -68,7 +68,7 @@ def table(names: Sequence[str], rows: Iterable[Sequence[str]], wrapped: Sequence
 
 
 def text(value: object) -> str:
-    """A value as text of the page; what is no character to show is shown as its escape."""
+    """A value as escaped text; characters that cannot be shown are written as escapes."""
     shown = str(value)
     if not shown.isprintable():
         shown = "".join(
@@ -103,7 +103,7 @@ def moment(milliseconds: int, *, seconds: bool = False) -> str:
 
 
 def sentences(words: str) -> str:
-    """Words of ours, or a store's, as text; what stands between backticks is code."""
+    """Sentences as HTML: escaped text, in which text between backticks is code."""
     parts = text(words).split("`")
     if len(parts) % 2 == 0:
         return "`".join(parts)
