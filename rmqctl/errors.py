@@ -52,8 +52,7 @@ class InternalError(RmqctlError):
 
 
 class ReadersDisagree(InternalError):
-    """Scanner and walk disagree: one takes a place for a record, the other for the end of a run of
-    records."""
+    """Where the scanner finds the end of a run of records the walk has one more, or vice versa."""
 
     template = (
         "a bug in rmqctl: scanner and walk disagree on what stands at physical offset "
@@ -98,16 +97,9 @@ class BadInputLine(UsageError):
 
     @property
     def for_command_line(self) -> str:
-        """The text, and the option that passes over such lines, where there is one
-        (``ignored_by``)."""
+        """The text, and the option that passes over such lines, if any (``ignored_by``)."""
         text, name = super().for_command_line, self.values.get("ignored_by")
         return f"{text} --{str(name).replace('_', '-')} is for such lines." if name else text
-
-
-class BadLineChecked(BadInputLine):
-    """One line of a bulk input is not a message; the input was only checked."""
-
-    template = "{source}, line {line}: {reason}. Nothing was stored: mend the line and try again."
 
 
 class BrokerConfError(UsageError):
@@ -259,8 +251,7 @@ class DamagedStore(RmqctlError):
 
 
 class QueueHasHole(DamagedStore):
-    """A queue with a hole, which a broker's start cuts even after a clean stop
-    (``ConsumeQueue#recover``)."""
+    """A queue with a hole: a start cuts it even after a clean stop (``ConsumeQueue#recover``)."""
 
     template = (
         "queue {queue_id} of topic {topic!r} has no unit at queue offset {queue_offset}, and units "
@@ -270,8 +261,7 @@ class QueueHasHole(DamagedStore):
 
 
 class CommitLogMissing(DamagedStore):
-    """The store has queues but no log: a broker that starts destroys the queues
-    (``CommitLog#recoverNormally``)."""
+    """Queues without a log: a broker's start destroys them (``CommitLog#recoverNormally``)."""
 
     template = "{path} has no file, and there are queues with units. Nothing was changed."
     step = (
@@ -348,8 +338,7 @@ class MessageUnreadable(RmqctlError):
 
 
 class PutRefused(RmqctlError):
-    """A put had another status than PUT_OK. ``stored`` is how many messages before it are
-    stored."""
+    """A put had another status than PUT_OK; ``stored`` messages before it are stored."""
 
     template = (
         "a message of topic {topic!r} was refused with {status}{why}. {stored} before it are "

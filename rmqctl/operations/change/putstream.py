@@ -19,7 +19,7 @@ from rmqctl.engine.record.record import offset_msg_id
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.engine.write.lines import Lines
-from rmqctl.errors import BadInputLine, BadLineChecked, TopicNotAllowed
+from rmqctl.errors import BadInputLine, TopicNotAllowed
 from rmqctl.operations.change.messagefields import STORE_HOST
 from rmqctl.operations.change.messagemaker import MessageMaker
 from rmqctl.operations.change.put import DryPut, append_result_row
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.write.appended import Appended
     from rmqctl.rows.changes import AppendResultRow
+
+
+class BadLineChecked(BadInputLine):
+    """A line is not a message, of an input that a dry run has checked."""
+
+    template = "{source}, line {line}: {reason}. Nothing was stored: mend the line and try again."
 
 
 class LineTooLong(ValueError):

@@ -369,8 +369,7 @@ def kept_tail(directory: Path, step: int, path: str, position: int) -> Path:
 
 
 def is_tail(kept: Path) -> bool:
-    """Whether a file that is kept is called as bytes of a file that become zeros: they are copied
-    before anything is changed."""
+    """Whether a kept file is a tail, by its name: tails are copied before anything is changed."""
     return _IS_TAIL.search(kept.name) is not None
 
 
