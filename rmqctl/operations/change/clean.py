@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 
 class Rule(NamedTuple):
-    """How to judge: a time (ms; None is now), how full to take the disks (None: as they are),
-    whether an operator asks (``executeDeleteFilesManually``), and how many rounds."""
+    """By what a run judges: the time (ms; None: now), how full the disks are taken to be (percent;
+    None: as they are), whether an operator asks for it (``executeDeleteFilesManually``), and how
+    many rounds it makes."""
 
     at: int | None = None
     percent: int | None = None
@@ -35,9 +36,9 @@ class Rule(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a reader of one queue is: a consumer group, or the delivery of a delay level (then
-    ``group`` is None). ``lag`` are the messages it has still to read, ``lost`` those of them that
-    the removals take."""
+    """How far one queue is read by a consumer group, or, where ``group`` is None, by the delivery
+    of a delay level. ``lag`` counts the messages that are still unread, ``lost`` those of them that
+    the removals take away."""
 
     topic: str
     queue_id: int
@@ -68,7 +69,9 @@ class CleanPlan(NamedTuple):
 def plan_clean(
     root: Path, config: MessageStoreConfig, rule: Rule, *, to_do: bool = False
 ) -> CleanPlan:
-    """Looks at the store and its clock, and changes nothing.
+    """Plans by the store and the clock; changes nothing.
+
+    :param to_do: the plan will be carried out: what speaks against that is raised.
 
     :raises StoreNotFound, NotAStore, BrokerConfError: there is no plan.
     :raises FileLengthContradiction: the plan is ``to_do``, and a broker would not start.
@@ -87,7 +90,7 @@ def plan_clean(
             strict=to_do,
         )
         waiting = retention.undispatched_before(store, found.new_min_offset)
-    # What is not to be done now would be done behind a recovery, which dispatches them.
+    # A plan that is only shown would be carried out after a recovery, which dispatches them.
     if to_do and waiting is not None and found.new_min_offset > found.min_offset:
         raise DamagedStore(
             reason="records that would be deleted are in no queue yet, so nobody has read them "
@@ -131,7 +134,7 @@ def _progress(root: Path, found: Retention) -> Iterator[Progress]:
 def clean(
     root: Path, config: MessageStoreConfig, rule: Rule, done: Callable[[Removal], None]
 ) -> CleanPlan:
-    """Does what a plan made under the store's lock says; ``done`` is told of each file removed.
+    """Plans under the store's lock, and removes the files; ``done`` is told of each one.
 
     A store that was not closed cleanly is brought in order first, as a broker's start does. A run
     that is killed is completed by the next one.

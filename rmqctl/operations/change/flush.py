@@ -25,8 +25,8 @@ def checkpoint_row(checkpoint: Checkpoint) -> CheckpointRow:
 
 
 def flush(store: WritableStore, structure: str = "all") -> Iterator[FlushRow | CheckpointRow]:
-    """Flushes one structure, or all, of a store that is open for writing: a row for each, with the
-    range of the log that may not have been on disk before, then the checkpoint.
+    """Flushes one structure, or all of them, of a store that is open for writing. Yields a row for
+    each, with the range of the log that may not have been on disk before, then the checkpoint's.
 
     :raises CannotWrite: the disk failed.
     """

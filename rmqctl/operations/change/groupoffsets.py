@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from rmqctl.rows.summaries import GroupSetOffsetSummary
     from rmqctl.rows.topics import OffsetChangeRow
 
-#: From here on a number is rather a time than an offset: milliseconds, of 2001 and later.
+#: A number from here on is more likely a time (milliseconds, of 2001 and later) than an offset.
 _EARLIEST_TIME = 10**12
 
 
 class Place(Enum):
-    """What an offset is set to: the first message of each queue, the end, an offset, or the first
-    message that was stored at a time or after it (the end, when there is none)."""
+    """What an offset is set to: each queue's first message, its end, a given offset, or the first
+    message stored at a time or later (the end where there is none)."""
 
     BEGIN = "begin"
     END = "end"
@@ -46,8 +46,8 @@ class Target(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Whose offsets are set, and to what; ``queue_id`` None: of all queues of the topic.
-    ``is_new``: the group need not have an offset of the topic yet."""
+    """Whose offsets are set, and to what. With ``queue_id`` None those of all queues of the topic
+    are. With ``is_new`` the group need not have an offset of the topic yet."""
 
     group: str
     topic: str
@@ -57,8 +57,8 @@ class Request(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One queue: ``skipped`` are messages that the group had still to read and will not,
-    ``read_again`` those that it has read and will get once more."""
+    """The change of one queue. ``skipped`` counts unread messages that the group will not get,
+    ``read_again`` those that it has read and will get again."""
 
     queue_id: int
     old_offset: int | None
@@ -117,9 +117,9 @@ def plan_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pl
 
 
 def _check_no_member(root: Path, config: MessageStoreConfig) -> None:
-    """A member of a DLedger group takes the offsets of the one that leads every ten seconds
-    (``SlaveSynchronize#syncConsumerOffset``): what is set here is overwritten, or, where this one
-    leads next, served without the others'.
+    """Refuses a member of a DLedger group. Every ten seconds a member takes the offsets of the
+    leader (``SlaveSynchronize#syncConsumerOffset``), which overwrite what is set here; and if this
+    member leads next, its offsets are not those of the others.
 
     :raises WrittenByItsBrokers: the store is one of a member.
     """
@@ -166,8 +166,8 @@ def _change(queue: AnyQueue, request: Request, old: int | None) -> Change:
 
 
 def _instead(offset: int, *, is_one: bool) -> str:
-    """What to give in place of an offset that lies outside of a queue; ``is_one``: a single queue
-    was asked for."""
+    """What to give instead of an offset that lies outside of the queue. ``is_one``: the request is
+    for a single queue."""
     if offset >= _EARLIEST_TIME:
         return f"For the first message stored at a time give @{offset}."
     return "Give one that lies in it, begin, end, or a time" + (
@@ -189,9 +189,9 @@ def ask_consent(plan: Plan) -> None:
 
 
 def set_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Plan:
-    """Does what a plan made under the store's lock says: the journal first, then the file, whose
-    content before goes to its ``.bak``. A store that was not closed cleanly is brought in order
-    first, as a broker's start does; errors as of :func:`plan_offsets`.
+    """Plans under the store's lock, and sets the offsets: first the journal is written, then the
+    file, whose former content goes to its ``.bak``. A store that was not closed cleanly is brought
+    in order before, as by a broker's start. Errors as of :func:`plan_offsets`.
 
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     """

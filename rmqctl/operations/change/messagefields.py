@@ -1,7 +1,8 @@
-"""A message of JSON fields (:mod:`rmqctl.engine.record.fields`), made for a put.
+"""Makes the message of a put from JSON fields (:mod:`rmqctl.engine.record.fields`).
 
-The rows of messages that other commands print are such fields, too. One of type ``message`` is a
-record of a store, and stays what it was: a DELAY property delays nothing, as with ``import``.
+The rows of messages that other commands print are such fields, too. A row of type ``message`` is a
+record of a store, and its message stays what it was: as with ``import``, a DELAY property does not
+delay it again.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ def full_message(
     ignore_body_crc: bool = False,
     known_topics: Container[str] = (),
 ) -> MessageExtBrokerInner:
-    """The message of fields that were checked (:func:`~rmqctl.engine.record.fields.checked`).
+    """Makes the message of fields that were checked (:func:`~rmqctl.engine.record.fields.checked`).
 
-    :param was_stored: they are those of a record. :param ignore_body_crc: the body may be another
-        than was stored. :param known_topics: topics that need no look.
+    :param was_stored: they are those of a record. :param ignore_body_crc: the body need not match
+        body_crc and body_length. :param known_topics: topics that were checked before.
     :raises NotAMessage: the topic is missing, or fields exclude each other.
     :raises TopicNotAllowed: the topic could leave ``consumequeue/``.
     """
@@ -50,14 +51,14 @@ def full_message(
             raise TopicNotAllowed(topic=topic, reason=reason)
     properties = dict(values.get("properties", ()))
     if was_stored:
-        # A record's own checksum is another one's in another place.
+        # The checksum covers the record's own offset, and does not hold in another place.
         properties.pop(constants.PROPERTY_CRC32, None)
     for name, key in _PROPERTY_FIELDS:
         if name in values:
             _set_property(properties, key, name, values[name])
     body = fields.body_of(values, ignore_body_crc=ignore_body_crc)
     sys_flag = values.get("sys_flag", 0) | values.get("transaction", 0)
-    # Of what length the hosts are they say themselves.
+    # The flags of the hosts' lengths follow from the hosts themselves.
     sys_flag = fields.plain_sys_flag(values, sys_flag) & ~constants.HOST_V6_MASK
     if sys_flag & constants.COMPRESSED_FLAG:
         from rmqctl.engine.record.bodies import body_problem
@@ -104,7 +105,8 @@ def message_from_fields(
 
 
 def checked_fields(given: dict[str, Any]) -> dict[str, Any]:
-    """Fields as the defaults of those of many messages; :raises UsageError: one is wrong."""
+    """Checks the fields that are the defaults of many messages. :raises UsageError: one is
+    wrong."""
     try:
         return fields.checked(given)
     except NotAMessage as error:

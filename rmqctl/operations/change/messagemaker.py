@@ -25,11 +25,11 @@ _MOST_TOPICS = 10_000
 
 @dataclass(slots=True)
 class MessageMaker:
-    """Makes messages from fields; what a message does not say comes from ``defaults``, which are
-    fields already checked.
+    """Makes messages from fields.
 
-    :param ignore_body_crc: a body may be another than was stored. :param ignore_unknown: fields
-        and types of rows that nobody knows are passed over.
+    :param defaults: fields, already checked, for what a message does not say.
+    :param ignore_body_crc: a body need not match body_crc and body_length.
+    :param ignore_unknown: unknown fields, and rows of unknown types, are passed over.
     """
 
     defaults: dict[str, Any] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class MessageMaker:
 
     def make(self, given: dict[str, Any]) -> Message:
         """:raises NotAMessage: a field is unknown or wrong, or the topic is missing."""
-        # The usual line, checked at one glance; whatever is unusual is looked at field by field.
+        # The usual line takes a few checks; anything unusual is checked field by field.
         get = given.get
         topic, queue_id = get("topic"), get("queue_id", 0)
         body, keys, tags = get("body", ""), get("keys", ""), get("tags", "")
@@ -84,7 +84,7 @@ class MessageMaker:
             data = self._encode(properties)
         except UnicodeEncodeError:
             return None
-        # One more separator than there should be stands in a name or a value.
+        # More separators than names and values need would be in a name or a value.
         count = len(properties)
         sound = data.count(_NAME_VALUE) == count and data.count(_PROPERTY) == count - 1
         sound = sound and b"\0" not in data

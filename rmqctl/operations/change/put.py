@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class StoredNotClosed(CannotWrite):
-    """What was put is stored; the end of the command is not."""
+    """What was put is stored, but the store could not be closed."""
 
     template = (
         "{path}: what was put is stored, and the store could not be closed: {reason}. Do not put "
@@ -38,12 +38,12 @@ def put_one(
 
 
 class DryPut:
-    """What puts would answer, of a store that is open for reading."""
+    """Says what puts would answer, for a store that is open for reading."""
 
     def __init__(self, store: MessageStore, plan: StartPlan) -> None:
-        """``plan``: what opening it for writing would do first.
+        """:param plan: what opening the store for writing would do first.
 
-        :raises DamagedStore: nothing can be put behind what stands before the log's end.
+        :raises DamagedStore: before the log's end is damage behind which nothing can be put.
         """
         check_before(store.commit_log, store.max_offset)
         self._store = store
@@ -53,9 +53,9 @@ class DryPut:
             longest_record(store.config.max_message_size, self.form),
             room_of(store.commit_log.file_size),
         )
-        #: Where queues end when what goes is gone.
+        #: Where queues end after the start has cut them.
         self._cuts = {(cut.topic, cut.queue_id): cut.end for cut in plan.queue_cuts}
-        #: Queues that were looked at, each once, as by who puts.
+        #: Queues that were checked; each is once, as by a put.
         self._sound: set[tuple[str, int]] = set()
 
     def check(self, message: MessageExtBrokerInner) -> AppendResultRow:

@@ -30,11 +30,11 @@ def put_batches(
     maker: MessageMaker | None = None,
     flush: bool = True,
 ) -> Iterator[Iterator[AppendResultRow]]:
-    """``put_lines`` in batches: a row, with all message ids, stands for up to ``size`` lines that
-    follow each other with one topic and queue. Delayed and transactional messages go singly. When
-    one is refused ``run.line`` is the first line of its batch.
+    """Puts lines in batches: up to ``size`` lines that follow each other with the same topic and
+    queue become one batch, with one row that has all message ids. Delayed and transactional
+    messages go one by one. When a batch is refused, ``run.line`` is its first line.
 
-    :raises BadInputLine: as there.
+    :raises BadInputLine: as of :func:`~rmqctl.operations.change.putstream.put_lines`.
     """
     messages = messages_of(lines, run, maker or MessageMaker())
     room = room_of(store.commit_log.file_size)
@@ -84,8 +84,8 @@ def check_batches(
 def _batches(
     messages: Iterable[Message | None], run: BulkPut, size: int, longest: int, form: RecordForm
 ) -> Iterator[tuple[int, list[MessageExtBrokerInner]]]:
-    """Messages in batches of at most ``longest`` bytes, and the first line of each; when the input
-    pauses (None), or fails, what has come is a batch."""
+    """The first line of each batch, and its messages: at most ``longest`` bytes of records. When
+    the input pauses (None) or fails, the messages that have come are a batch."""
     batch: list[MessageExtBrokerInner] = []
     length = first = 0
     try:

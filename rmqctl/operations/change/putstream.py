@@ -37,11 +37,11 @@ class BadLineChecked(BadInputLine):
 
 
 class LineTooLong(ValueError):
-    """What gives the lines has stopped in one that does not end; the text says where."""
+    """A line of the input is longer than any may be; the text says what the bound is."""
 
 
 class Blocks(Protocol):
-    """Lines that can be had many at a time."""
+    """An input whose lines can be read in blocks, too."""
 
     def __iter__(self) -> Iterator[bytes | None]:
         """The lines, without their ends; None: there is no more for now."""
@@ -62,9 +62,10 @@ class BulkPut:
     stored: int = 0
     refused: AppendResultRow | None = None
     passed_over: Counter[str] = field(default_factory=Counter)
-    #: Messages that the lines read so far have, and, of each line that has none, how many before
-    #: it; of those before the last message stored only how many there were.
+    #: How many messages the lines read so far have.
     messages: int = 0
+    #: For each line without a message, how many messages are before it. Lines before the last
+    #: stored message are only counted, in ``_passed``.
     _without: deque[int] = field(default_factory=deque)
     _passed: int = 0
 
@@ -80,8 +81,10 @@ class BulkPut:
             self._passed += 1
 
     def refuse(self, row: AppendResultRow, logged: int = 0) -> AppendResultRow:
-        """The run ends with a row, whose message, or messages, the log may have: the row, with the
-        line to go on from."""
+        """Ends the run with the row of a refused message; adds the line to go on from to it.
+
+        :param logged: how many of its messages are in the log all the same.
+        """
         in_log = self.stored + logged
         passed = self._passed + sum(one < in_log for one in self._without)
         row["next_line"] = in_log + passed + 1
@@ -89,7 +92,7 @@ class BulkPut:
         return row
 
     def refusal(self, error: NotAMessage | TopicNotAllowed) -> BadInputLine:
-        """What ends the run at its last line."""
+        """The error that ends the run at its last line."""
         return (BadLineChecked if self.is_dry else BadInputLine)(
             source=self.source,
             line=self.line,
@@ -107,10 +110,10 @@ def put_lines(
     maker: MessageMaker | None = None,
     flush: bool = True,
 ) -> Iterator[Iterator[AppendResultRow]]:
-    """Puts every line; yields rows ``append_result`` in bulks, each once it is stored (with
-    ``flush``: on disk). A line of None asks to store what there is now.
+    """Puts every line. Yields rows ``append_result`` in bulks, each when its messages are stored
+    (with ``flush``: on disk). A line of None asks to store now what has come.
 
-    A status other than PUT_OK ends the run after its row.
+    The row of a status other than PUT_OK is the last one.
 
     :raises BadInputLine: a line is no message. What came before it is stored and yielded.
     """
@@ -131,7 +134,8 @@ def put_lines(
 def _messages(
     lines: Iterable[bytes | None] | Blocks, run: BulkPut, maker: MessageMaker
 ) -> Iterable[Message | None]:
-    """The messages of lines; as lines, where those alone say what they are."""
+    """The messages of lines. Where there are no defaults they go on as lines, of which the kernel
+    makes records."""
     if maker.defaults or not hasattr(lines, "blocks"):
         return messages_of(lines, run, maker)
     return LineStream(lines.blocks(), run, maker)
@@ -148,7 +152,7 @@ class LineStream(Lines):
         self._blocks = blocks
         self._run = run
         self._messages = messages_of(self._each(), run, maker)
-        #: What came in place of a block, until it is told.
+        #: What came instead of a block, a pause (None) or an exception, until it is passed on.
         self._pending: list[Exception | None] = []
 
     def __iter__(self) -> Iterator[Message | None]:
@@ -191,9 +195,11 @@ class LineStream(Lines):
 def check_lines(
     dry: DryPut, lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
 ) -> Iterator[AppendResultRow]:
-    """What a put of every line would answer; ends behind the first that would be refused. No count
-    of messages is kept but in ``run.line``. :raises BadInputLine: a line is no message. Raises as
-    :meth:`DryPut.check`, too."""
+    """Says what a put of every line would answer. The row of the first message that would be
+    refused is the last one. Of ``run`` only the lines are counted.
+
+    :raises BadLineChecked: a line is no message. Also raises what :meth:`DryPut.check` does.
+    """
     try:
         for message in messages_of(lines, run, maker):
             if message is None:
@@ -208,7 +214,7 @@ def check_lines(
 
 
 def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> AppendResultRow:
-    """:func:`append_result_row` of a message that was stored, in a hurry."""
+    """:func:`append_result_row` of a stored message, faster."""
     topic, queue_id, host, offset, size, queue_offset, timestamp = appended
     digits = host_digits.get(host)
     if digits is None:
@@ -229,6 +235,8 @@ def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> AppendResul
 def messages_of(
     lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
 ) -> Iterator[Message | None]:
+    """The messages of lines, one by one; None for each None. Lines of other rows are counted in
+    ``run``. :raises NotAMessage, TopicNotAllowed: the last line read is no message."""
     import orjson
 
     loads, make = orjson.loads, maker.make

@@ -1,4 +1,4 @@
-"""schedule ls, deliver: delayed messages that wait, and their way back to their real topic."""
+"""schedule ls, deliver: the delayed messages that wait, and their delivery to their real topics."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class Skip(NamedTuple):
 
 
 def due_of(store: MessageStore, level: int, until: int, now: int) -> Due:
-    """What is due of a level. The engine's rule for what lies too far ahead holds only where a
-    ``broker.conf`` gives the levels: with the wrong ones it would deliver hours too early."""
+    """By what a message of a level is due. The engine delivers what lies too far ahead at once;
+    this holds only where a ``broker.conf`` gives the levels, as with wrong levels it would deliver
+    hours too early."""
     levels = store.dispatcher.delay_levels
     known = store.config.is_explicit("message_delay_level") and level <= len(levels)
     return Due(until, max(until, now) + levels[level - 1] if known else None)
@@ -63,7 +64,8 @@ def scheduled_levels(store: MessageStore) -> list[int]:
 def delay_levels(store: MessageStore, now: int) -> Iterator[DelayLevelRow | ScheduleLsSummary]:
     """Rows ``delay_level`` of every level that has a queue or a progress, then ``summary``.
 
-    ``next_offset`` is where a broker goes on, ``due`` how many it would deliver at once.
+    ``next_offset`` is the offset at which a broker goes on, ``due`` counts the messages that it
+    would deliver at once.
     """
     offsets = schedule.load_delay_offsets(store.root).table
     delays = store.dispatcher.delay_levels
@@ -103,12 +105,12 @@ def delay_levels(store: MessageStore, now: int) -> Iterator[DelayLevelRow | Sche
 class Delivery:
     """What is to be delivered, and how.
 
-    :param until: deliver what is due at this time (milliseconds).
+    :param until: deliver the messages that are due at this time (milliseconds).
     :param now: the time (milliseconds) at which the command runs.
-    :param levels: only these; empty: all that the configuration has.
-    :param skip: pass over these messages for good, deliverable or not.
+    :param levels: only these levels; empty: all of the configuration.
+    :param skip: pass over these messages for good, even if they could be delivered.
     :param skip_delivered: pass over messages of which an earlier run, or a broker, has put a copy
-        without recording it; else they are delivered once more, as a broker would.
+        without recording it. Otherwise they are delivered again, as by a broker.
     """
 
     until: int
@@ -120,14 +122,14 @@ class Delivery:
 
 
 class DeliveryRun:
-    """One run of ``schedule deliver`` over a store that is open for writing, or, for a dry run, for
-    reading. ``due`` is how many messages it looks at.
+    """One run of ``schedule deliver`` over a store that is open for writing (for a dry run: for
+    reading). ``due`` counts the messages that it looks at.
 
-    Messages are put and forced to disk in bulks; after each the progress is stored, durably. A kill
-    in between leaves at most that bulk delivered and not recorded: the next run counts its copies
-    as ``delivered_before``.
+    Messages are put and forced to disk in bulks; after each bulk the progress is stored durably. A
+    kill in between leaves at most one bulk that is delivered but not recorded: the next run counts
+    its copies as ``delivered_before``.
 
-    ``refused`` is the answer of a store that takes no more messages, which ends the run.
+    ``refused`` is the answer of a store that takes no more messages. It ends the run.
     """
 
     def __init__(self, store: MessageStore, delivery: Delivery) -> None:
@@ -202,7 +204,8 @@ class DeliveryRun:
             self._saved, self._keep_backup = True, False
 
     def prove_progress_can_be_stored(self) -> None:
-        """Stores the progress before the first message, or that would be delivered for nothing."""
+        """Stores the progress once before the first message is put: if it cannot be stored, nothing
+        is delivered that no file could record."""
         if not self._saved:
             self.save()
 
@@ -229,9 +232,10 @@ class _Level:
         self._max_offset = queue.max_offset
         self._delivered = self._delivered_before = self._passed_over = 0
         self._wrote: list[int] = []
-        # Copies lie at the beginning: deliveries go in order. The first without one ends it.
+        # Deliveries go in order, so messages with copies come first: the first message without a
+        # copy ends the search.
         self._copies_go_on = True
-        #: Queue offsets on their way, and whether each is a message (else it is passed for good).
+        #: Queue offsets under way, and whether each is a message (else it is passed for good).
         self._under_way: deque[tuple[int, bool]] = deque()
         self._rows = UndeliveredRows(level)
 
@@ -246,7 +250,7 @@ class _Level:
 
     def _put(self) -> Iterator[UndeliveredRow]:
         self._run.prove_progress_can_be_stored()
-        # Of what is damaged rows tell, and that is no reason to keep the others back.
+        # Rows tell of damaged messages; they are no reason to hold back the others.
         self._store.commit_log.is_unread = False
         try:
             for bulk in self._store.append_stream(self._messages()):
@@ -317,7 +321,8 @@ class _Level:
                 return
 
     def _pass_over(self, queue_offset: int, *, for_good: bool) -> None:
-        """For good moves the progress; else the next delivered message does, as in a broker."""
+        """Counts a message that is passed over. ``for_good``: the progress moves behind it; else
+        the next delivered message moves it, as in a broker."""
         self._passed_over += 1
         if for_good:
             self._under_way.append((queue_offset, False))
@@ -339,7 +344,7 @@ class _Level:
         return False
 
     def _try(self, message: MessageExtBrokerInner) -> None:
-        """What a put would say of its lengths."""
+        """Checks a message as a put would, for a dry run."""
         encoded = self._store.check_message(message)
         if isinstance(encoded, EncodedMessage):
             self._delivered += 1
@@ -348,7 +353,7 @@ class _Level:
             self._refused(encoded)
 
     def _settle(self, bulk: Bulk) -> None:
-        """After a bulk is on disk: its progress, stored."""
+        """Counts a bulk that is on disk, and stores the progress."""
         stored = bulk.stored
         if stored:
             self._delivered += len(stored)
@@ -363,8 +368,8 @@ class _Level:
             self._refused(bulk.refused)
 
     def _pass(self, messages: int) -> bool:
-        """Moves the progress behind so many messages of those under way, and what was passed for
-        good; whether it has moved."""
+        """Moves the progress behind so many of the messages under way, and behind those that are
+        passed for good; returns whether it has moved."""
         moved = False
         while self._under_way and (messages or not self._under_way[0][1]):
             queue_offset, is_message = self._under_way.popleft()

@@ -25,11 +25,11 @@ def timed_message(
     deliver_at: int | None = None,
     delay: int | None = None,
 ) -> MessageExtBrokerInner:
-    """The message that waits in the timer's topic until ``deliver_at``, or for ``delay`` from
-    ``now`` on (all in milliseconds). One whose time is over is delivered at once: it stays as it
-    is, but for the property that asks for the time.
+    """The message as it waits in the timer's topic until ``deliver_at``, or for ``delay`` from
+    ``now`` on (all in milliseconds). One whose time is over is delivered at once: it keeps its
+    topic, and only gets the property that asks for the time.
 
-    It gets a UNIQ_KEY where it has none: without one nobody could tell whether it was delivered.
+    It gets a UNIQ_KEY where it has none: without one nothing tells whether it was delivered.
 
     :raises UsageError: the store is no store of 5.x, the time is further away than
         ``timerMaxDelaySec``, or the message waits for something else.
@@ -61,7 +61,7 @@ def timed_message(
             reason=f"a broker delays for {most} seconds at most (timerMaxDelaySec in broker.conf, "
             "which --broker-conf names)."
         )
-    # A time that the timer can have is delivered with the slot before it.
+    # A message whose time is a multiple of the precision is delivered with the slot before it.
     precision = _precision(store)
     properties[constants.PROPERTY_TIMER_OUT_MS] = str((at - 1) // precision * precision)
     properties[constants.PROPERTY_REAL_TOPIC] = message.topic
@@ -87,6 +87,6 @@ def _precision(store: MessageStore) -> int:
 
 def _unique_key(now: int) -> str:
     """A key in the form of a client's (``MessageClientIDSetter#createUniqID``): address, process,
-    something of this process's own, time."""
+    random bytes, time."""
     address, process = "7F000001", os.getpid() & 0xFFFF
     return f"{address}{process:04X}{os.urandom(6).hex().upper()}{now & 0xFFFFFFFF:08X}"

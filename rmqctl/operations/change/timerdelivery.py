@@ -1,8 +1,9 @@
-"""timer deliver: what is due in the timer of 5.x goes to its topic; the timer is then made anew of
-what waits.
+"""timer deliver: puts the messages that are due in the timer of 5.x into their topics, then makes
+the timer anew from those that still wait.
 
-A kill in between leaves copies that no timer knows of: the next run finds them by the index, as
-``timer rebuild`` does, counts them as delivered before, and leaves them out of the timer.
+A kill in between leaves copies that the timer does not know of. The next run finds them by the
+index, as ``timer rebuild`` does: it counts them as delivered before, and leaves them out of the
+timer.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _NOT_ENQUEUED = constants.LONG_MAX
 def delivered_message(
     record: Record, body: bytes, encode: PropertyEncoder, enqueued: int, dequeued: int
 ) -> MessageExtBrokerInner | Undeliverable:
-    """The copy that ``TimerMessageStore#convert`` makes: with the times (ms) at which the message
-    came into the wheel and left it. Its real topic and queue stay in the bytes, which are encoded
-    before these are cleared."""
+    """The copy that ``TimerMessageStore#convert`` makes. It has the times (ms) at which the message
+    came into the wheel and left it. The encoded properties still hold the real topic and queue: a
+    broker clears these only after encoding."""
     if body and crc32(body) & 0x7FFFFFFF != record.body_crc:
         return Undeliverable("body-crc-mismatch", False, "the body is not what was stored")
     found = message_timeup(record, body, encode)
@@ -52,9 +53,10 @@ def delivered_message(
 
 
 class TimerDelivery:
-    """One run over a store that is open for writing, or, for a dry run, for reading.
+    """One run over a store that is open for writing (for a dry run: for reading).
 
-    :param until: deliver what is due at this time (ms). :param now: when it runs.
+    :param until: deliver the messages that are due at this time (ms).
+    :param now: the time (ms) at which the command runs.
     """
 
     def __init__(self, store: MessageStore, until: int, now: int, *, dry_run: bool) -> None:
@@ -75,7 +77,7 @@ class TimerDelivery:
         timer = Timer(self._store)
         kept: list[str] = []
         if is_cut_off(self._store.root) and not self._dry_run:
-            # What is due stands in no timer, then.
+            # The timer was being replaced when a run was cut off: it does not name what is due.
             waiting = TimerSet(self._store, timer, self._now)
             kept += replace_timer(self._store, timer, waiting)
             timer.close()
@@ -107,7 +109,8 @@ class TimerDelivery:
         }
 
     def _messages(self, timer: Timer) -> Iterator[MessageExtBrokerInner]:
-        """The copies to put, in the order of their slots; what gives none becomes a row."""
+        """The copies to put, in the order of their slots. A message without a copy that could be
+        put becomes a row."""
         for timed in list(timer.timed(self._until)):
             if timed.record is None or timed.state not in (rules.DUE, rules.OVERDUE):
                 continue
@@ -150,7 +153,7 @@ class TimerDelivery:
         self._note(self._under_way[0], "refused", f"{result.status.value}: {result.reason}")
 
     def _put(self, timer: Timer) -> None:
-        # Of what is damaged rows tell, and that is no reason to keep the others back.
+        # Rows tell of damaged messages; they are no reason to hold back the others.
         self._store.commit_log.is_unread = False
         for bulk in self._store.append_stream(self._messages(timer)):
             stored = len(bulk.stored)

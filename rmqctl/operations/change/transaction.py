@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def half_messages(
     store: MessageStore, now: int, *, everything: bool = False, group: str | None = None
 ) -> Iterator[HalfMessageRow | TransactionLsSummary]:
-    """Rows ``half_message``, pending ones or with ``everything`` all, then ``summary``."""
+    """Rows ``half_message`` of the pending half messages (with ``everything`` of all), then
+    ``summary``."""
     counts = dict.fromkeys((PENDING, ENDED, CHECKED), 0)
     for half in halves(store, everything=everything):
         row = half_row(store, half, now)
@@ -65,8 +66,8 @@ def half_row(store: MessageStore, half: Half, now: int) -> HalfMessageRow:
 
 
 def _broker_does(store: MessageStore, record: Record, now: int) -> str:
-    """What the check of a broker does with a pending half: ``wait``, ``ask`` its producer, or
-    ``discard`` it to ``TRANS_CHECK_MAX_TIME_TOPIC``."""
+    """What a broker's check does with a pending half message: ``wait``, ``ask`` its producer, or
+    ``discard`` it (move it to ``TRANS_CHECK_MAX_TIME_TOPIC``)."""
     properties, age = record.properties, now - record.born_timestamp
     reserved = store.config.file_reserved_time * 3_600_000
     checks = store.config.transaction_check_max
@@ -79,13 +80,13 @@ def _broker_does(store: MessageStore, record: Record, now: int) -> str:
 # --- commit and rollback -------------------------------------------------------------------------
 
 Action = Literal["commit", "rollback"]
-#: Statuses in rows of a store that takes no more messages.
+#: Statuses of rows that say that the store takes no more messages.
 STORE_REFUSED = {status.value for status in PutMessageStatus if status.is_of_store}
 
 
 class Ending(NamedTuple):
-    """How transactions are ended. ``group``: refuse half messages of any other producer group, as
-    a broker does with the group of the request."""
+    """How transactions are ended. With ``group`` half messages of other producer groups are
+    refused, as a broker refuses them by the group of the request."""
 
     action: Action
     now: int
@@ -96,11 +97,13 @@ class Ending(NamedTuple):
 def end_transactions(
     store: MessageStore, physical_offsets: Iterable[int], ending: Ending
 ) -> Iterator[TransactionRow | TransactionEndSummary]:
-    """Commits or rolls back half messages; a row ``transaction`` for each, then ``summary``.
+    """Commits half messages or rolls them back; yields a row ``transaction`` for each, then
+    ``summary``.
 
-    A commit puts the final message, then the op message; a rollback the op message. A kill in
-    between leaves a final message without op: it is found by its PREPAREDTRANSACTIONOFFSET, and the
-    next commit puts the op message alone. A status of the store's other than PUT_OK ends the run.
+    A commit puts the final message, then the op message; a rollback puts the op message. A kill in
+    between leaves a final message without an op message: the next commit finds it by its
+    PREPAREDTRANSACTIONOFFSET, and puts the op message alone. A status that says that the store
+    takes no messages ends the run.
     """
     work = _Work(store, list(dict.fromkeys(physical_offsets)), ending)
     yield from work.rows()
@@ -114,7 +117,8 @@ def end_transactions(
 
 @dataclass(slots=True)
 class _End:
-    """A transaction that is being ended: its row, and the messages put for it, of those to put."""
+    """A transaction that is being ended: its row, how many messages are to be put for it, and the
+    physical offsets of those that were."""
 
     row: TransactionRow
     to_put: int
@@ -140,7 +144,7 @@ class _Work:
             while self._under_way:
                 self._finish(self._under_way.popleft(), "DRY_RUN")
         else:
-            # A rollback hands a damaged body to nobody.
+            # A rollback of a half message with a damaged body delivers that body to nobody.
             self._store.commit_log.is_unread = False
             for bulk in self._store.append_stream(self._messages()):
                 self._settle(bulk)
@@ -157,13 +161,14 @@ class _Work:
             if len(end.offsets) == end.to_put:
                 self._finish(self._under_way.popleft(), "PUT_OK")
         if bulk.refused is not None:
-            # More than one where the log has them, and something behind the append has failed.
+            # These are several where all were appended and something after the append failed.
             while self._under_way:
                 end = self._under_way.popleft()
                 self._finish(end, bulk.refused.status.value, bulk.refused.reason)
 
     def _messages(self) -> Iterator[MessageExtBrokerInner]:
-        """The messages to put, in order; a transaction that is refused before becomes a row."""
+        """The messages to put, in order. A transaction that is refused becomes a row, and puts
+        none."""
         for offset in self.offsets:
             half = self._store.commit_log.find_record(offset)
             status, reason = self._refusal(offset, half)
@@ -236,8 +241,9 @@ class _Work:
         self._rows.append(row)
 
     def _finals_before(self) -> dict[int, int]:
-        """Final messages that stand in their queue already, by the offset of their half: one pass
-        over each target queue, reading what has the size of one of them."""
+        """Final messages that are in their queues already: offset of the half message → offset of
+        the final one. Each target queue is passed once, and only records are read that have the
+        size of a final message."""
         wanted: dict[tuple[str, int], dict[int, int]] = {}
         for offset in self.offsets:
             known = self._pending.get(offset)

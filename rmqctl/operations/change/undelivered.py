@@ -33,7 +33,7 @@ FILE_MISSING = Undeliverable("queue-file-missing", False, "the queue has no file
 
 @dataclass(slots=True)
 class UndeliveredRows:
-    """``undelivered`` rows of a level; neighbours of one reason become one row."""
+    """The ``undelivered`` rows of a level. Neighbours with the same reason become one row."""
 
     level: int
     _rows: list[UndeliveredRow] = field(default_factory=list)
@@ -69,7 +69,7 @@ class UndeliveredRows:
         )
 
     def finished(self, *, last: bool = False) -> Iterator[UndeliveredRow]:
-        """Rows that no neighbour can join any more."""
+        """The rows that no later message can join; with ``last`` all."""
         keep = 0 if last else 1
         while len(self._rows) > keep:
             yield self._rows.pop(0)
