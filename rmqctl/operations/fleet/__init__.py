@@ -1,4 +1,5 @@
-"""Many stores, one row each: which they are, what is looked at, what has not changed since.
+"""Looks at many stores, with one row each: the list of stores, what is looked at, and the rows that
+are kept of stores that have not changed.
 
 Other rooms use:
 

@@ -1,4 +1,4 @@
-"""What a log holds, as a few numbers, which parts of it can be counted apart and added."""
+"""Counts what a log holds. Parts of a log can be counted apart, and their counts added."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rmqctl.engine.scan.scanner import ScanEntry, Scanner
 
 @dataclass(slots=True)
 class Count:
-    """Messages of a log, or of a part of it. Its size depends on nothing that is in the log."""
+    """The counts of a log, or of a part of it. They take the same memory for any log."""
 
     records: int = 0
     record_bytes: int = 0
@@ -32,7 +32,7 @@ class Count:
     end_offset: int | None = None
 
     def add(self, entry: ScanEntry) -> None:
-        """Takes an entry of the scanner, in the log's order."""
+        """Adds an entry of the scanner; entries come in the log's order."""
         if isinstance(entry, Batch):
             self._add_batch(entry)
         elif isinstance(entry, Blank):
@@ -77,7 +77,7 @@ class Count:
 
 
 def counted(log: CommitLog) -> Count:
-    """The whole of a log."""
+    """The counts of a whole log."""
     return gathered(Scanner(log, properties=False).scan())
 
 
@@ -89,7 +89,7 @@ def gathered(entries: Iterable[ScanEntry]) -> Count:
 
 
 def first_timestamp(log: CommitLog) -> int | None:
-    """The store time of the first record; None where something else stands there."""
+    """The store time of the first record (ms); None where the log does not begin with a record."""
     if not log.files.entries:
         return None
     entry = log.entry_at(log.min_offset)

@@ -1,4 +1,4 @@
-"""One store, one row: what ``fleet`` says of it, also when it cannot be read."""
+"""The row of one store that ``fleet`` prints, also of one that cannot be read."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from rmqctl.rows import Row
 
 _COUNTED = ("record_bytes", "damages")
-#: What the row of each verb has beside what all have.
+#: The fields that the rows of each verb have beside those that all have.
 VERBS: dict[str, tuple[str, ...]] = {
     "verify": ("errors", "warnings", "infos", "worst", "queues", "index_items"),
     "stats": (*_COUNTED, "topics", "queues", "retries", "dead_letters"),
     "du": (*_COUNTED, "damaged_bytes", "blank_bytes", "files", "size", "allocated_bytes"),
 }
 _SEVERITIES = ("error", "warning", "info")
-#: What ends with these is the store's, or the system's; anything else is a bug, and told as one.
+#: The exit code of an exception that is neither rmqctl's nor the system's: a bug.
 _BUG = 70
 
 
 class Task(NamedTuple):
-    """What is to be looked at. ``threads`` read its log when it is verified; without ``reads_log``
-    ``du`` looks at files alone."""
+    """A store to be looked at. So many ``threads`` read its log to verify it. Without ``reads_log``
+    ``du`` only looks at the files."""
 
     store: FleetStore
     verb: str
@@ -50,7 +50,7 @@ class Task(NamedTuple):
     threads: int = 1
 
 
-#: How many findings there were, by severity and code: as many numbers as there are codes.
+#: How many findings there were, by severity and code.
 Codes = Counter[tuple[str, str]]
 
 
@@ -60,7 +60,7 @@ class RemoteQueue(Protocol):
 
 
 class Remote(Protocol):
-    """A store that no map reaches."""
+    """A store behind a URL, whose files cannot be mapped."""
 
     def check(self) -> None:
         """:raises StoreNotFound, NotAStore: it is none."""
@@ -77,7 +77,7 @@ OpenRemote = Callable[[str, MessageStoreConfig], Remote]
 
 
 def config_of(store: FleetStore) -> MessageStoreConfig:
-    """What holds for a store. :raises BrokerConfError: its file is none."""
+    """The configuration of a store. :raises BrokerConfError: its broker.conf cannot be read."""
     if store.broker_conf is None:
         return MessageStoreConfig()
     config = load_broker_conf(store.broker_conf)
@@ -94,9 +94,9 @@ def fields(verb: str) -> list[str]:
 
 
 def row(store: FleetStore, verb: str, began: float, **known: object) -> FleetStoreRow:
-    """A row with what is known; the rest of the verb's fields say nothing.
+    """A row with the fields that are known; the others of the verb are None.
 
-    :param began: when the look began, by the monotonic clock (seconds).
+    :param began: when the look at the store began, by the monotonic clock (seconds).
     """
     values: dict[str, Any] = dict.fromkeys(fields(verb))
     values |= {"type": "fleet_store", "store": store.name, "path": store.shown}
@@ -105,7 +105,7 @@ def row(store: FleetStore, verb: str, began: float, **known: object) -> FleetSto
 
 
 def failed(store: FleetStore, verb: str, began: float, error: Exception) -> FleetStoreRow:
-    """The row of a store that could not be read: why, and what to do next."""
+    """The row of a store that could not be read: it says why, and what to do next."""
     code, text = _BUG, ""
     if isinstance(error, StoreNotFound | NotAStore):
         code = error.exit_code
@@ -133,7 +133,8 @@ def failed(store: FleetStore, verb: str, began: float, error: Exception) -> Flee
 
 
 def looked_at(task: Task, open_remote: OpenRemote | None = None) -> FleetStoreRow:
-    """The row of a store. Whatever is wrong with it is in the row: other stores wait."""
+    """The row of a store. It never raises: whatever is wrong is in the row, as other stores are
+    still to be looked at."""
     began = time.monotonic()
     try:
         found = _found(task, open_remote)
@@ -182,8 +183,8 @@ def refuse_if_not_mapped(store: FleetStore, verb: str) -> None:
 def verified(
     root: Path, config: MessageStoreConfig, codes: Codes, summary: Summary
 ) -> dict[str, object]:
-    """What a check has told, for the row."""
-    # Of codes as frequent as each other always the same one, in whichever order they came.
+    """The fields of the row of a check."""
+    # Among equally frequent codes the choice does not depend on the order in which they came.
     worst = min(
         codes, key=lambda one: (_SEVERITIES.index(one[0]), -codes[one], one[1]), default=None
     )
@@ -208,7 +209,7 @@ def verified(
 def told_of(
     task: Task, count: Count | None, log: CommitLog, remote: Remote | None
 ) -> dict[str, object]:
-    """What a log and the files around it say, for the row; ``count`` is None where the log was not
+    """The fields of the row of ``stats`` and ``du``. ``count`` is None where the log was not
     read."""
     found: dict[str, object] = {"min_offset": log.min_offset}
     if count is not None:

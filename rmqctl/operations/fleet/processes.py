@@ -1,5 +1,6 @@
-"""Stores looked at in several processes of this machine: Python's own work on one does not wait for
-another's, and what ends a process (no memory, a file cut under a map) is one store's bad luck.
+"""Looks at stores in several processes of this machine. Python's work on one store does not wait
+for another's, and what kills a process (no memory, a mapped file that is cut) concerns one store
+only.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Look = Callable[[Task], FleetStoreRow]
 
 
 class ProcessEnded(RmqctlError):
-    """Nothing can be said of the store: whoever read it is gone."""
+    """The process that read the store was ended, so nothing is known of the store."""
 
     template = (
         "the process that read it was ended from outside, as the system does when memory is short, "
@@ -32,10 +33,10 @@ class ProcessEnded(RmqctlError):
 
 
 def each(tasks: Sequence[Task], jobs: int, look: Look) -> Iterator[tuple[int, FleetStoreRow]]:
-    """The number of each task and its row, as they are done.
+    """The number of each task and its row, in the order in which they are done.
 
-    :param jobs: processes at a time; with one all is done in this process.
-    :param look: a function of a module, which other processes import.
+    :param jobs: processes at a time; with one, all work is done in this process.
+    :param look: a function at the top of a module, so that other processes can import it.
     """
     if jobs == 1 or len(tasks) < 2:
         for number, task in enumerate(tasks):
@@ -47,7 +48,7 @@ def each(tasks: Sequence[Task], jobs: int, look: Look) -> Iterator[tuple[int, Fl
         for number, row in _in_pool(left, jobs, look, begun):
             del left[number]
             yield number, row
-        # A process has ended, and nobody knows on which store: each that was begun alone now.
+        # A process has ended, on one of the stores that were begun: each is looked at alone now.
         for number in sorted(begun & left.keys()):
             began, task = time.monotonic(), left.pop(number)
             ((_, found),) = list(_in_pool({number: task}, 1, look, set())) or [
@@ -59,8 +60,8 @@ def each(tasks: Sequence[Task], jobs: int, look: Look) -> Iterator[tuple[int, Fl
 def _in_pool(
     tasks: dict[int, Task], jobs: int, look: Look, begun: set[int]
 ) -> Iterator[tuple[int, FleetStoreRow]]:
-    """Rows until all are done, or a process has ended before its time: of those ``begun``, one more
-    than there are processes at a time, some have no row then."""
+    """Rows until all are done, or until a process has ended before its time: then some of the tasks
+    in ``begun`` (at most one more than there are processes) have no row."""
     pool = ProcessPoolExecutor(
         min(jobs, len(tasks)),
         multiprocessing.get_context("spawn"),
@@ -82,11 +83,11 @@ def _in_pool(
                 try:
                     row = done.result()
                 except BrokenProcessPool:
-                    is_whole = False  # Whoever asked for it does so again.
+                    is_whole = False  # The caller looks at this store again.
                     continue
                 yield number, row
     except BrokenProcessPool:
-        return  # Before all was handed out.
+        return  # The pool broke before all tasks were submitted.
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()
@@ -97,8 +98,8 @@ def _in_pool(
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Ctrl-C waits here until the processes are begun, and never comes to those, which inherit what
-    is blocked: it is for the process that was started by hand, and ends them."""
+    """Inside, SIGINT is blocked. Processes that are started meanwhile inherit this, and never get a
+    Ctrl-C: only the process that the user has started does, and it ends the others."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -107,7 +108,7 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """Without the process that has begun this one nobody waits for it."""
+    """Has this process end when the one that started it has ended."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -1,4 +1,4 @@
-"""A run over a fleet: what is to be looked at, what is known already, and the rows in order."""
+"""A run over a fleet: which stores are still to be looked at, and all rows in the list's order."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from rmqctl.operations.fleet.stores import FleetStore
 from rmqctl.rows.fleets import FleetStoreRow
 
 _LOG = "commitlog/"
-#: Directories that are listed at a time: most of it waits for disks and networks.
+#: So many stores are listed at the same time: listing mostly waits for disks and networks.
 _AT_ONCE = 16
 
 
 class Asked(NamedTuple):
-    """What is asked of every store; ``threads`` as of :class:`Task`."""
+    """What is asked of every store. The fields are those of
+    :class:`~rmqctl.operations.fleet.looking.Task`."""
 
     verb: str
     reads_log: bool = True
@@ -35,8 +36,9 @@ class Asked(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A task: the store's number in the list, the bytes of its log, what says that it has changed;
-    None where it could not be listed, which its row will say."""
+    """A task. ``number`` is the store's in the list, ``log_bytes`` are the bytes of its log. The
+    ``mark`` is another one when the store has changed. It is None without a state, and where the
+    store could not be listed, which its row will say."""
 
     number: int
     task: Task
@@ -45,7 +47,8 @@ class Planned(NamedTuple):
 
 
 class Run:
-    """``rows`` are those known so far, by number; ``left`` is to be done, the largest first."""
+    """A run. ``rows`` are those known so far, by number; ``left`` are the tasks that are still to
+    be done, the largest log first."""
 
     def __init__(
         self,
@@ -80,9 +83,10 @@ class Run:
         self.left.sort(key=lambda one: (-one.log_bytes, one.number))
 
     def in_order(self, found: Iterable[tuple[int, FleetStoreRow]]) -> Iterator[FleetStoreRow]:
-        """All rows in the order of the list, each as soon as those before it are there.
+        """All rows in the order of the list. A row is yielded as soon as all before it are known.
 
-        :param found: numbers in :attr:`left`, and the rows; they are noted as they come.
+        :param found: indexes into :attr:`left`, and their rows, in any order. The state keeps them
+            as they come.
         """
         held = self.rows
         following = 0
@@ -111,7 +115,7 @@ def _planned(
     try:
         files = list(_files(store, config, open_remote, everything=is_marked))
     except (RmqctlError, OSError):
-        # Whoever looks at it will meet the same, and say so.
+        # The look at the store will meet the same error, and its row will tell it.
         return Planned(number, task, 0, None)
     log_bytes = sum(one.stored_bytes for one in files if one.name.startswith(_LOG))
     if not is_marked:
@@ -121,7 +125,7 @@ def _planned(
 
 
 def _text(config: MessageStoreConfig) -> str:
-    """The settings, each process with the same text for the same: sets have no order."""
+    """The settings as a text that is the same in every process: sets are sorted."""
     values = ((one.name, getattr(config, one.name)) for one in dataclasses.fields(config))
     return repr([(name, sorted(v) if isinstance(v, frozenset) else v) for name, v in values])
 
@@ -156,15 +160,16 @@ def _files(
 
 
 def _tree(directory: Path, prefix: str) -> Iterator[_File]:
-    """The files below a directory, behind links too; each directory once, so that it ends. One that
-    may not be listed, as ``lost+found``, is an entry without size: whoever needs it will say so."""
+    """The files below a directory, links followed; each directory is listed once, so that links in
+    a circle end. A directory that may not be listed, as ``lost+found``, is an entry without size:
+    where the look at the store needs it, its row will say so."""
     left, seen = [(str(directory), prefix)], set[tuple[int, int]]()
     while left:
         place, before = left.pop()
         try:
             entries = list(os.scandir(place))
         except (FileNotFoundError, NotADirectoryError):
-            continue  # A store without a log; what a broker has deleted just now.
+            continue  # The store has no log, or a broker has just deleted the directory.
         except PermissionError:
             yield _File(before, 0, 0, 0)
             continue

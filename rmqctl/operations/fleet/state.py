@@ -1,8 +1,8 @@
-"""What is done of a fleet, kept in a directory: one Parquet file a verb and store, so that there is
-one row a store whatever ended the run before, and however often it is begun again.
+"""The rows of a fleet, kept in a directory between runs: one Parquet file for each verb and store.
+However a run was ended, and however often it is repeated, each store has one row.
 
-A store is unchanged while its files are the same by name, size and time of change, with the same
-configuration, asked the same by the same version of rmqctl.
+A row is kept while the store's files have the same names, sizes and times of change, and while
+configuration, question and version of rmqctl are the same.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ _MARK = "mark"
 
 
 def mark_of(files: Iterable[tuple[str, int, int]], *others: str) -> str:
-    """A text that is another one when any of the files (name, size, time of change) or of
-    ``others`` is."""
+    """A hash of files (name, size, time of change) and ``others``."""
     digest = sha256()
     for part in (__version__, *others):
         digest.update(f"{len(part)} {part}\n".encode("utf-8", "surrogateescape"))
@@ -38,11 +37,11 @@ def mark_of(files: Iterable[tuple[str, int, int]], *others: str) -> str:
 
 
 class State:
-    """A directory with the rows of one verb. Only one process may have it at a time."""
+    """A directory with the rows of one verb. One process at a time may open it."""
 
     def __init__(self, directory: Path, verb: str) -> None:
         """:raises ArrowMissing: pyarrow is not installed. :raises OutputInUse: another process has
-        it. :raises CannotWrite: no such directory can be made."""
+        opened it. :raises CannotWrite: the directory cannot be made."""
         from rmqctl.arrow.present import check_arrow
 
         check_arrow()
@@ -73,8 +72,8 @@ class State:
         os.close(self._lock)
 
     def kept(self, store: FleetStore, mark: str) -> FleetStoreRow | None:
-        """The row of a store that is done, and unchanged since; None: it is to be looked at. A file
-        that is no such row, as a full disk or another version leaves it, is as none."""
+        """The kept row of a store that has not changed since; None: the store is to be looked at. A
+        file that holds no such row (left by a full disk, or another version) counts as none."""
         from rmqctl.arrow import rowfiles
 
         try:
@@ -87,7 +86,7 @@ class State:
         return found  # type: ignore[no-any-return]
 
     def keep(self, store: FleetStore, mark: str, row: Row) -> None:
-        """Notes a row. One with an error is not: the next run tries again.
+        """Keeps a row. A row with an error is not kept: the next run tries again.
 
         :raises CannotWrite: the disk failed.
         """

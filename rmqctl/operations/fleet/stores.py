@@ -1,4 +1,4 @@
-"""The list of stores: a file with a store a line, or what a pattern has found; and their names."""
+"""The list of stores, from a file with one store a line or from patterns; and their names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rmqctl.engine.files import paths
 from rmqctl.errors import UsageError
 from rmqctl.rows.columns import broker_of
 
-#: Bytes: a path a line, some ten thousand of them.
+#: Most bytes of a list: it has room for many ten thousands of paths.
 MOST_BYTES = 16 << 20
-#: What stands before ``=`` and is a name: a path with a directory in it is none.
+#: ``NAME = PATH``. Text with a slash before ``=`` is no name, but part of a path.
 _NAMED = re.compile(r"([^/=\s][^/=]*?)\s*=\s*(.+)")
 
 
@@ -37,8 +37,8 @@ class NoStores(UsageError):
 
 
 class FleetStore(NamedTuple):
-    """A store of the list: the name that rows call it by; its directory (absolute) or URL, and that
-    as it may be shown; the ``broker.conf`` that holds for it, if there is one."""
+    """A store of the list: the name that rows give it; its directory (absolute) or URL, and the
+    same without secrets, to be shown; and its ``broker.conf``, if there is one."""
 
     name: str
     path: str
@@ -51,17 +51,17 @@ class FleetStore(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A line of a list: the name that it gives, if any, and the path, pattern or URL."""
+    """A line of a list: its name, if it gives one, and its path, pattern or URL."""
 
     name: str | None
     path: str
 
 
 def listed(text: str, source: str, directory: Path) -> list[Listed]:
-    """The lines of a list that name something. Paths that are not absolute are below ``directory``,
-    where the list lies.
+    """The lines of a list that name stores. Relative paths begin at ``directory``, where the list
+    lies.
 
-    :raises StoresFileError: a line is none of a list.
+    :raises StoresFileError: a line cannot be one of a list.
     """
     found = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -87,14 +87,16 @@ def named(
 ) -> list[FleetStore]:
     """The stores of a list, in its order, each once.
 
-    A store is called as its line says, else by its path as a broker is (``broker-a`` of
-    ``/data/broker-a/store``); those that would be called the same have their path for a name.
+    A store has the name that its line gives, else the broker's name in its path (``broker-a`` of
+    ``/data/broker-a/store``). Stores that would get the same name in this way have their paths as
+    names.
 
-    :param expand: the stores that a pattern means; a path that means none is a store that is not
-        there, which its row will say.
-    :param conf_pattern: their broker.conf, with ``{name}`` and ``{path}`` in it; without one it is
-        the ``broker.conf`` that lies beside a store's directory, where there is one.
-    :raises UsageError: two stores have one name, or a name is given to several.
+    :param expand: gives the stores that a pattern stands for. A path for which it gives none counts
+        as a store that is not there, which its row will say.
+    :param shown: a path or URL as it may be shown.
+    :param conf_pattern: the path of their broker.conf, with ``{name}`` and ``{path}`` in it. None:
+        the ``broker.conf`` beside each store's directory is taken, where there is one.
+    :raises UsageError: two stores are given the same name, or several stores one name.
     """
     given: dict[str, str | None] = {}
     for line in lines:

@@ -1,4 +1,4 @@
-"""The sums over the rows of a fleet: their size depends on nothing but the verb."""
+"""The sums over the rows of a fleet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALL = ("records", "bytes")
 
 
 class Sums:
-    """Takes rows as they come."""
+    """Adds rows as they come."""
 
     def __init__(self, verb: str) -> None:
         names = {one.name for one in fields_of(FleetSummary) if one.is_optional}
@@ -50,5 +50,6 @@ class Sums:
 
     @property
     def exit_code(self) -> int:
-        """The worst of all: of the stores that could not be read, else 1 where one is not clean."""
+        """The highest exit code among stores that could not be read; without such stores 1 if some
+        store is not clean, else 0."""
         return self._worst_failure or int(self._unclean > 0)

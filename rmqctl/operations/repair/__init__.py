@@ -1,4 +1,4 @@
-"""repair: what can be mended of a store, as a plan that is read first and then done whole.
+"""repair: plans what can be mended of a store, and carries a plan out, as a whole or not at all.
 
 Other rooms use:
 

@@ -1,8 +1,8 @@
-"""repair --apply, --resume and --undo: a plan is done whole, or not at all.
+"""repair --apply, --resume and --undo: a plan is carried out as a whole, or not at all.
 
-All of it is under the store's lock. A kill, an error or a full disk before the journal is there has
-changed nothing; after that ``resume`` and ``undo`` bring the store to the new state or the old one,
-unless somebody else has written to it meanwhile, which is told.
+All of this happens under the store's lock. Until the journal is written, a kill, an error or a full
+disk leaves the store unchanged. After that ``resume`` brings the store to the new state and
+``undo`` to the old one. Both refuse where another program has written to the store meanwhile.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ APPLIED, UNDONE = "applied", "undone"
 
 
 class Repaired(NamedTuple):
-    """What was done: ``state`` is :data:`APPLIED` or :data:`UNDONE`, ``steps`` are as a plan has
-    them, ``backup`` holds what was replaced, None where nothing is."""
+    """What was done. ``state`` is :data:`APPLIED` or :data:`UNDONE`, ``steps`` are those of the
+    plan, ``backup`` is the directory with what was replaced (None: there is none)."""
 
     state: str
     steps: list[dict[str, Any]]
@@ -58,13 +58,14 @@ class Repaired(NamedTuple):
 
 
 def check_plan(root: Path, config: MessageStoreConfig, plan: Plan) -> None:
-    """Compares a store with the premises of a plan, and with what its steps touch.
+    """Checks that a store is still as a plan takes it to be: its log, its configuration, and what
+    the steps touch.
 
-    :raises PlanDoesNotFit: it is another store, or is no more as it was.
+    :raises PlanDoesNotFit: it is another store, or has changed.
     :raises SymbolicLinkRefused, CannotWrite, StoreReadOnly: its steps cannot be done there.
     """
     for name, value in settings_of(config).items():
-        # A plan of an older rmqctl says less, and has no step that needs it.
+        # A plan of an older rmqctl lacks some settings; no step that it has depends on them.
         known = plan.premises.settings.get(name, value)
         if known != value:
             other = f"{name} was {known!r}, and is {value!r}: give the same broker.conf"
@@ -88,7 +89,7 @@ def check_plan(root: Path, config: MessageStoreConfig, plan: Plan) -> None:
 
 
 def _strangers(root: Path, config: MessageStoreConfig, plan: Plan) -> set[str | None]:
-    """Paths at which something is wrong with a file as such; where a plan moves some away."""
+    """Paths at which lint finds something. Only asked for where a plan moves files away."""
     if all(step.action != model.QUARANTINE for step in plan.steps):
         return set()
     return {found.path for found in lint(root, config, Summary())}
@@ -136,9 +137,10 @@ def apply(
 def resume(
     root: Path, config: MessageStoreConfig, progress: Progress | None = None, *, jobs: int = 1
 ) -> Repaired:
-    """Ends a repair that was cut off. Errors as of :func:`apply`.
+    """Carries a repair to its end that was cut off. Errors as of :func:`apply`.
 
-    :raises NoRepair: none was. :raises RepairOvertaken: somebody has written to the store since.
+    :raises NoRepair: no repair was cut off.
+    :raises RepairOvertaken: another program has written to the store since.
     """
     _check(root, config)
     if not is_amid_repair(root):
@@ -157,10 +159,11 @@ def resume(
 def undo(
     root: Path, config: MessageStoreConfig, ask: Callable[[Path], None] = lambda backup: None
 ) -> Repaired:
-    """Takes back a repair that was cut off, else the last one that was done.
+    """Takes back a repair that was cut off; where none was, the last one that was done.
 
-    :param ask: told of the backup of one that was done, before anything is changed; may raise.
-    :raises NoRepair: there is none. Others as of :func:`resume`.
+    :param ask: is called with the backup of a repair that was done, before anything is changed. It
+        may raise.
+    :raises NoRepair: there is no repair to take back. Other errors as of :func:`resume`.
     """
     _check(root, config)
     lock = StoreLock(root)
@@ -185,8 +188,11 @@ def undo(
 
 
 def _begin_again(root: Path, backup: Path) -> None:
-    """What was a backup is a repair that was cut off. :raises CannotWrite, StoreReadOnly: what the
-    system says; nothing was changed, and there is no repair to be ended."""
+    """Makes a backup the directory of a repair that was cut off, by renaming it.
+
+    :raises CannotWrite, StoreReadOnly: the system refuses; nothing was changed, and no repair
+        counts as cut off.
+    """
     try:
         durable.put_in_place(backup, root / REPAIR)
     except OSError as error:
@@ -202,7 +208,7 @@ def _check(root: Path, config: MessageStoreConfig) -> None:
 def _staged(
     root: Path, config: MessageStoreConfig, plan: Plan, progress: Progress | None, jobs: int
 ) -> Journal:
-    """Builds everything, and writes the journal; what fails leaves nothing."""
+    """Builds everything that is new, and writes the journal. A failure leaves nothing behind."""
     directory = root / REPAIR
     try:
         _remove_staged(root)
@@ -221,8 +227,8 @@ def _staged(
 
 
 def _remove_staged(root: Path) -> None:
-    """Removes what was built for a repair that never came to change anything. Where something of
-    the store was moved there all the same, and somebody has taken the journal away, it is kept."""
+    """Removes what was built for a repair that has not changed anything. If the directory holds
+    files of the store all the same (somebody has removed the journal), it is kept as a backup."""
     if is_amid_repair(root):
         return
     if any(not is_tail(path) for path in kept_files(root / REPAIR)):
@@ -239,7 +245,8 @@ def _forward(root: Path, journal: Journal) -> Repaired:
 
 
 def _last_backup(root: Path) -> Path:
-    """:raises NoRepair: nothing was repaired, or all of it was taken back."""
+    """The backup of the last repair. :raises NoRepair: there is no repair, or each was taken
+    back."""
     for name in reversed(paths.scan_names(root)):
         if name.startswith(KEPT_BY_REPAIR) and (root / name / JOURNAL).is_file():
             refuse_links(root, Path(name))
@@ -250,7 +257,7 @@ def _last_backup(root: Path) -> Path:
 def _check_not_overtaken(
     root: Path, config: MessageStoreConfig, directory: Path, journal: Journal, verb: str
 ) -> None:
-    """:raises RepairOvertaken: the store is not as the repair has left it."""
+    """:raises RepairOvertaken: the store is no longer as the repair has left it."""
     with MessageStore(root, config) as store:
         reason = log_problem(store.commit_log, journal.log)
     reason = reason or Mover(root, directory, journal).problem()

@@ -1,4 +1,5 @@
-"""What ends a repair; in all cases the store is as it was, or its journal says how to go on."""
+"""Errors that end a repair. After each of them the store is either unchanged, or its journal lets
+``repair --resume`` and ``--undo`` go on."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from rmqctl.errors import NeedsConsent, RmqctlError
 
 
 class PlanUnreadable(RmqctlError):
-    """A file that is no plan, or one that somebody has changed."""
+    """A file that is no plan, or a plan that was changed by hand."""
 
     template = (
         "{path} is no plan of a repair that can be applied: {reason}. Nothing was changed. "
@@ -16,7 +17,7 @@ class PlanUnreadable(RmqctlError):
 
 
 class PlanDoesNotFit(RmqctlError):
-    """The store is another one than the plan was made for, or has gone on since."""
+    """The plan was made for another store, or the store has changed since."""
 
     template = (
         "the plan does not fit {store}: {reason}. Nothing was changed. Make a new plan with "
@@ -26,7 +27,7 @@ class PlanDoesNotFit(RmqctlError):
 
 
 class RepairOvertaken(RmqctlError):
-    """Somebody has written to the store since a repair was cut off, or done."""
+    """Another program has written to the store since a repair was cut off, or was done."""
 
     template = (
         "the repair cannot be {verb}: {reason}. Nothing was changed. What it replaced is whole in "

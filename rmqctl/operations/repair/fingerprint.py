@@ -1,8 +1,9 @@
-"""Fingerprints: whether something in a store is still what it was when a plan was made.
+"""Fingerprints tell whether something in a store has changed since a plan was made.
 
-Of a file its length and a checksum, and where that is not of all bytes the time of modification, in
-seconds: copies of a store, restored backups among them, keep no finer one. Of a directory those of
-everything in it; of the log where it begins and ends, and a checksum of its last bytes.
+The fingerprint of a file has its length and a checksum. Where the checksum does not cover all bytes
+it also has the time of modification, in seconds: copies of a store, and restored backups, keep no
+finer time. That of a directory is made from the fingerprints of everything in it. That of the log
+has where it begins and ends, and a checksum of its last bytes.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import Blank, Record
 from rmqctl.errors import CannotRead
 
-#: What is kept in a plan and in a journal; None: nothing is there.
+#: A fingerprint as a plan and a journal hold it. None in its place: nothing is there.
 Fingerprint = dict[str, Any]
 
-#: Bytes of a file that are read whole; of a longer one the first and the last half of them are.
+#: Files up to so many bytes are read whole; of a longer one so many, half at each end.
 _WHOLE = 8 << 20
 _PIECE = 1 << 20
-#: Bytes before the end of the log that must be what they were.
+#: So many bytes before the end of the log are part of its fingerprint.
 _LOG_TAIL = 64 << 10
 
 
 def fingerprint(path: Path) -> Fingerprint | None:
-    """What stands at a path, without following a link. None: nothing.
+    """The fingerprint of what is at a path; links are not followed. None: nothing is there.
 
     :raises OSError: the system refuses to list a directory.
     """
@@ -68,7 +69,7 @@ def _of_one(path: Path, status: os.stat_result) -> Fingerprint:
 
 
 def _below(top: Path) -> Iterator[tuple[str, Fingerprint]]:
-    """Everything below a directory, by relative path, always in one order."""
+    """Everything below a directory, with relative paths, always in the same order."""
     waiting = [""]
     while waiting:
         before = waiting.pop()
@@ -82,7 +83,8 @@ def _below(top: Path) -> Iterator[tuple[str, Fingerprint]]:
 
 
 def _checksum(path: Path, size: int) -> str | None:
-    """None: there is no right to read it, and length and time must do."""
+    """The SHA-256 of a file's bytes, or of both ends of a long file. None: there is no right to
+    read it, so that length and time must do."""
     try:
         descriptor = open_for_reading(path)
     except CannotRead:
@@ -103,7 +105,7 @@ def _checksum(path: Path, size: int) -> str | None:
 
 
 def log_fingerprint(log: CommitLog, end_offset: int) -> Fingerprint:
-    """Of a log that ends at an offset."""
+    """The fingerprint of a log that ends at ``end_offset``."""
     return {
         "min_offset": log.min_offset,
         "end_offset": end_offset,
@@ -113,10 +115,10 @@ def log_fingerprint(log: CommitLog, end_offset: int) -> Fingerprint:
 
 
 def log_problem(log: CommitLog, known: Fingerprint, end_offset: int | None = None) -> str | None:
-    """Why a log is not the one of a fingerprint; None: it is.
+    """Why a log does not have a fingerprint, in words; None: it has.
 
-    :param end_offset: where it ends now; None where a repair may have changed what tells that, and
-        only the bytes are asked.
+    :param end_offset: where the log ends now. None: only the bytes are compared, as a repair may
+        have changed what tells where it ends.
     """
     end = known["end_offset"]
     if not log.files.entries and end:
@@ -144,7 +146,7 @@ def _before(log: CommitLog, end: int) -> bytes:
 
 
 def _behind(log: CommitLog, end: int) -> str:
-    """What stands at the end of the log, in a word."""
+    """Whether something stands at the end of the log: ``something`` or ``nothing``."""
     if log.files.index_of(end) < 0:
         return "nothing"
     entry = log.entry_at(end)

@@ -1,10 +1,10 @@
-"""The journal of a repair: moves that go forwards and back.
+"""The journal of a repair: moves, which can be made and taken back.
 
-A repair first builds all that is new in ``rmqctl-repair/new/``; nothing of the store is changed
-until the journal is there. Then old files move to ``rmqctl-repair/old/`` and new ones into their
-places, one rename after the other. Which of the three places hold something says how far a move has
-come, so it can be ended, or taken back, after a kill at any moment. Bytes of the log that become
-zeros are kept in ``old/`` as well. At the end the directory gets the name of a backup, at once
+A repair first builds all that is new in ``rmqctl-repair/new/``. The store is unchanged until the
+journal is written. Then old files move to ``rmqctl-repair/old/`` and new ones into their places, by
+one rename after the other. Which of the three places hold something tells how far a move has come,
+so after a kill at any moment it can be completed or taken back. Bytes of the log that become zeros
+are kept in ``old/``, too. At the end one rename makes the directory a backup
 (``docs/decisions/0021-a-repair-is-moves-between-three-places.md``).
 """
 
@@ -41,13 +41,13 @@ _PIECE = 1 << 20
 
 
 class Move(NamedTuple):
-    """What becomes of one path of the store: ``old`` is what stands there before, ``new`` what
-    afterwards, None: nothing. With a ``length`` so many bytes of the file become zeros.
+    """The change of one path of the store: ``old`` is the fingerprint of what is there before,
+    ``new`` of what is there afterwards; None: nothing. With a ``length`` so many bytes of the file
+    become zeros instead.
 
-    :param steps: numbers of the steps that it is of.
+    :param steps: numbers of the steps that need it.
     :param made: directories that are made for it.
-    :param late: the new one comes into its place behind all other moves, and goes before they are
-        taken back; the old one is away meanwhile.
+    :param late: the new file comes after all other moves, and goes before they are taken back.
     """
 
     path: str
@@ -61,8 +61,8 @@ class Move(NamedTuple):
 
 
 class Journal(NamedTuple):
-    """All moves in their order; ``steps`` are the plan's, for rows, ``log`` its log, ``backup`` the
-    name that the directory gets at the end."""
+    """All moves in their order. ``steps`` are the plan's, for rows; ``log`` is the fingerprint of
+    its log; ``backup`` is the name that the directory gets at the end."""
 
     backup: str
     log: Fingerprint
@@ -71,7 +71,7 @@ class Journal(NamedTuple):
 
 
 def write_journal(root: Path, journal: Journal) -> None:
-    """From here on the store may be changed. Errors as of
+    """Writes the journal. After this the store may be changed. Errors as of
     :func:`~rmqctl.engine.files.durable.write_whole`."""
     content = journal._asdict() | {"version": 1, "moves": [one._asdict() for one in journal.moves]}
     data = json.dumps(content, indent=1).encode()
@@ -82,9 +82,9 @@ def write_journal(root: Path, journal: Journal) -> None:
 
 
 def read_journal(directory: Path) -> Journal:
-    """The journal in a repair's directory, or a backup's.
+    """The journal in the directory of a repair or a backup.
 
-    :raises RepairOvertaken: it is none that rmqctl has written.
+    :raises RepairOvertaken: rmqctl has not written it, or not as it is.
     """
     try:
         value = brokerjson.read(directory / JOURNAL)
@@ -104,7 +104,7 @@ def read_journal(directory: Path) -> Journal:
 
 
 def _has_fields(journal: Journal) -> bool:
-    """Whether steps and log say what rows and comparisons need. :raises KeyError, TypeError: no."""
+    """Whether steps and log have what rows and comparisons need; may raise KeyError, TypeError."""
     texts = [journal.log["sha256"], journal.log["behind"]]
     # A log without files begins at -1.
     numbers = [journal.log["min_offset"] + 1, journal.log["end_offset"]]
@@ -120,7 +120,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _is_of_repair(move: Move) -> bool:
-    """Whether a move is one that a repair makes: nothing new ever comes into the log."""
+    """Whether a repair can have made a move: it never puts anything new into the log."""
     numbers = (*move.steps, move.position, move.length)
     if not all(map(_is_whole, numbers)) or not move.steps:
         return False
@@ -141,7 +141,7 @@ class Mover:
     """Makes the moves of a journal, under the store's lock."""
 
     def __init__(self, root: Path, directory: Path, journal: Journal) -> None:
-        """:param directory: the repair's; to look at, also a backup that it has become."""
+        """:param directory: the repair's. For :meth:`problem` it may be the backup it became."""
         self._root = root
         self._directory = directory
         self._journal = journal
@@ -149,7 +149,7 @@ class Mover:
     # --- looking -------------------------------------------------------------------------
 
     def problem(self) -> str | None:
-        """What has changed since that was not the repair's doing; None: nothing."""
+        """What has been changed by another program since, in words; None: nothing has."""
         for move in self._journal.moves:
             why = self._tail_problem(move) if move.length else self._move_problem(move)
             if why is not None:
@@ -168,7 +168,7 @@ class Mover:
         return f"{move.path} was changed meanwhile"
 
     def _is_made(self, path: str) -> bool:
-        """Whether a path is a directory that was made for other moves, with nothing else in it."""
+        """Whether a path is a directory that was made for moves, and holds nothing else."""
         moves = self._journal.moves
         if not any(path in move.made for move in moves) or not (self._root / path).is_dir():
             return False
@@ -177,7 +177,7 @@ class Mover:
         return all(one in known or self._is_made(one) for one in below)
 
     def _tail_problem(self, move: Move) -> str | None:
-        """Each byte is what it was, or zero."""
+        """Why a tail cannot be zeroed or restored; each byte must be the old one, or zero."""
         kept = self._kept_tail(move)
         try:
             file = MappedFile.open(self._root / move.path)
@@ -202,7 +202,7 @@ class Mover:
         return None
 
     def _places(self, move: Move) -> tuple[Path, Path, Path]:
-        """Where it stands in the store, where the old one is kept, and where the new one waits.
+        """The path in the store, the place of the old file, and the place of the new one.
 
         :raises SymbolicLinkRefused: a link leads elsewhere from there.
         """
@@ -221,7 +221,7 @@ class Mover:
     # --- moving --------------------------------------------------------------------------
 
     def forward(self) -> None:
-        """Ends all moves. :raises RepairCutOff, SymbolicLinkRefused: the journal stays."""
+        """Makes all moves. :raises RepairCutOff, SymbolicLinkRefused: the journal stays."""
         with _cut_off_told(self._root):
             for move in self._journal.moves:
                 if move.length:
@@ -248,7 +248,7 @@ class Mover:
         return [move for move in self._journal.moves if move.late]
 
     def _take(self, move: Move) -> None:
-        """The old one goes to where it is kept."""
+        """Moves the old file to where it is kept."""
         target, old, _ = self._places(move)
         refuse_links(self._root, Path(move.path).parent)
         if move.old is not None and not os.path.lexists(old):
@@ -257,7 +257,7 @@ class Mover:
             durable.sync_directory(target.parent)
 
     def _withdraw(self, move: Move) -> None:
-        """The new one goes back to where it was built."""
+        """Moves the new file back to where it was built."""
         target, _, new = self._places(move)
         refuse_links(self._root, Path(move.path).parent)
         if move.new is not None and not os.path.lexists(new):
@@ -314,8 +314,8 @@ class Mover:
     # --- the end -------------------------------------------------------------------------
 
     def finish(self) -> Path:
-        """All moves are made: what was replaced becomes a backup, at once. Errors as of
-        :meth:`forward`."""
+        """After all moves: makes the directory, with what was replaced, a backup, by one rename.
+        Errors as of :meth:`forward`."""
         backup = self._root / self._journal.backup
         with _cut_off_told(self._root):
             shutil.rmtree(self._directory / NEW, ignore_errors=True)
@@ -323,15 +323,15 @@ class Mover:
         return backup
 
     def clear(self) -> None:
-        """All moves are taken back: what was built is left, and goes; what else is there, by a
-        journal that somebody has changed, stays as a backup. Errors as of :meth:`forward`.
+        """After all moves were taken back: removes what was built. If files of the store are left
+        (by a changed journal), the directory stays as a backup. Errors as of :meth:`forward`.
 
-        :raises CannotWrite: the store is as it was, and only the rest is to be removed.
+        :raises CannotWrite: the store is as it was; only what was built could not be removed.
         """
         tails = {self._kept_tail(move) for move in self._journal.moves if move.length}
         is_all_back = all(path in tails for path in kept_files(self._directory))
         with _cut_off_told(self._root):
-            # A plan without a journal would be one that is still to be done.
+            # Without a journal the plan would count as one that is still to be carried out.
             (self._directory / PLAN).unlink(missing_ok=True)
             durable.sync_directory(self._directory)
             (self._directory / JOURNAL).unlink()
@@ -348,8 +348,8 @@ class Mover:
 
 
 def backup_name(root: Path, now: datetime) -> str:
-    """What a repair's directory is called at the end: by the time, and behind all that are there,
-    for the last one is taken back first, whatever the clock says."""
+    """The name of a repair's directory at the end: its number is the time, but higher than that of
+    all backups there, as ``--undo`` takes back the highest first, whatever the clock says."""
     known = filter(_IS_BACKUP.fullmatch, paths.scan_names(root))
     last = max((int(name.removeprefix(KEPT_BY_REPAIR)) for name in known), default=0)
     number = int(now.strftime("%Y%m%d%H%M%S%f"))
@@ -359,12 +359,12 @@ def backup_name(root: Path, now: datetime) -> str:
 
 
 def kept_place(directory: Path, step: int, path: str) -> Path:
-    """Where the old one of a path is kept: by steps, for a path may lie in that of another."""
+    """Where the old file of a path is kept: by steps, as one path may lie within another's."""
     return directory / OLD / str(step) / path
 
 
 def kept_tail(directory: Path, step: int, path: str, position: int) -> Path:
-    """Where bytes of a file that become zeros are kept."""
+    """Where the bytes of a file that become zeros are kept."""
     return kept_place(directory, step, f"{path}.from-{position}")
 
 
@@ -374,13 +374,13 @@ def is_tail(kept: Path) -> bool:
 
 
 def kept_files(directory: Path) -> Iterator[Path]:
-    """All that is kept in a repair's directory, or a backup's, but directories."""
+    """Everything but directories that the directory of a repair, or a backup, has kept."""
     everything = (directory / OLD).rglob("*")
     return (path for path in everything if path.is_symlink() or not path.is_dir())
 
 
 def make_directory(root: Path, name: str) -> None:
-    """A directory of the store, which belongs to whom the store does."""
+    """Makes a directory in the store, with the store's owner."""
     path = root / name
     if not path.is_dir():
         path.mkdir()

@@ -1,4 +1,4 @@
-"""Which step of a repair mends a finding."""
+"""Chooses the step of a repair that mends a finding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.operations.verify import Finding
 
-#: An action with the values of its fields: what steps are gathered by.
+#: An action with the values of its fields. Findings with the same key make one step.
 Key = tuple[Any, ...]
 
 _QUEUE_CODES = frozenset(
@@ -35,7 +35,7 @@ _INDEX_CODES = frozenset(
         *("index-slot-mismatch", "index-header-mismatch", "index-length-mismatch"),
     )
 )
-#: Beside these ``timer-message-expired``: nobody has its messages any more.
+#: ``timer-message-expired`` is not among them: its messages are gone.
 _TIMER_CODES = frozenset(
     (
         *("timer-wheel-length", "timer-wheel-missing", "timer-log-length"),
@@ -77,18 +77,18 @@ _BOUNDS = re.compile(r"([0-9]+) to ([0-9]+)")
 
 
 class Mending:
-    """Asked finding by finding; ``log_problem`` says why queues, index and checkpoint must stay as
-    they are, empty: they need not, as far as was asked."""
+    """Is asked about each finding. ``log_problem`` says why queues, index and checkpoint must stay
+    as they are; it is empty while no finding forbids to change them."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._root = store.root
         self.log_problem = ""
-        #: Why no step mends the finding that was asked for last; empty: its advice says enough.
+        #: Why no step mends the last finding; empty: the finding's own advice says enough.
         self.why = ""
 
     def key(self, found: Finding) -> Key | None:
-        """The step that mends a finding; None: none does."""
+        """The key of the step that mends a finding; None: no step does."""
         code, path, self.why = found.code, found.path or "", ""
         self.log_problem = self.log_problem or _LOG_PROBLEMS.get(code, "")
         if code in _QUEUE_CODES:
@@ -121,13 +121,13 @@ class Mending:
             return None
         is_said = self._store.config.is_explicit("message_delay_level")
         if found.code == "unit-delivery-time-mismatch" and not is_said:
-            return None  # Another messageDelayLevel may be what the units are right by.
+            return None  # The units may be right, by another messageDelayLevel.
         return (model.REBUILD_QUEUE, *found.queue)
 
     def _tail_key(self, found: Finding) -> Key | None:
-        """The rest of the file behind the end, when nothing else is behind it."""
+        """Cuts the rest of the file behind the log's end, if nothing follows in later files."""
         if found.advice == WAS_WHOLE:
-            # With what is made of the log its traces would go, by which salvage puts it right.
+            # Queues and index hold the traces by which salvage puts the record right.
             self.log_problem = self.log_problem or _SALVAGE_FIRST
             return None
         end, log = self._store.obstacle, self._store.commit_log
@@ -135,7 +135,7 @@ class Mending:
         if end.obstacle is not None or number < 0 or found.physical_offset != end.offset:
             return None
         if log.find_record(end.offset) is not None:
-            # Nothing tells an append that was cut off from a body that has changed since.
+            # It may be an append that was cut off, or a body that has changed since: nothing tells.
             self.why = (
                 "A record with a whole header stands there, and its body is not what was stored: "
                 "`rmqctl walk commitlog` shows what is left of it. A start cuts it off."
@@ -159,7 +159,7 @@ class Mending:
             if not path.startswith(paths.CONSUME_QUEUE):
                 self.log_problem = self.log_problem or _MOUNT_FIRST
             return None
-        # A name that only does not fit the sizes may be a file of the log by other sizes.
+        # A name that only does not fit the sizes may be that of a file of the log, by other sizes.
         if not path or path.startswith("/") or (found.found or "").startswith("not a multiple"):
             return None
         if Path(path).parts[0] not in MOVED_ROOMS:
@@ -192,7 +192,7 @@ class Mending:
         return None
 
     def _config_key(self, path: str) -> Key | None:
-        """Of a file whose copy is what a broker can read."""
+        """Restores a file of config/ from its copy, if a broker can read the copy."""
         name = path.rpartition("/")[2]
         if name.endswith(brokerjson.BACKUP):
             return None

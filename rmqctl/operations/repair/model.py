@@ -1,4 +1,4 @@
-"""A plan of a repair as data: its steps, and what it leaves."""
+"""A plan of a repair as data: its steps, and the findings that it leaves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from rmqctl.operations.repair.fingerprint import Fingerprint
     from rmqctl.operations.verify import Finding
 
-#: What a step may do, in the order in which steps are done. The checkpoint comes last: until then
-#: it says no more than before.
+#: The actions of steps, in the order in which steps are done. The checkpoint is set last, when all
+#: that it vouches for is in place.
 QUARANTINE = "quarantine"
 CUT_TAIL = "cut-tail"
 REBUILD_QUEUES = "rebuild-queues"
@@ -21,7 +21,7 @@ REBUILD_TIMER = "rebuild-timer"
 RESTORE_CONFIG = "restore-config"
 SET_OFFSET = "set-offset"
 SET_CHECKPOINT = "set-checkpoint"
-#: Each action with the fields that say of what, and their types.
+#: The fields of each action, which say what it is about, and their types.
 ACTIONS: dict[str, dict[str, type]] = {
     QUARANTINE: {"path": str},
     CUT_TAIL: {"path": str, "physical_offset": int, "position": int, "length": int},
@@ -49,12 +49,13 @@ ACTIONS: dict[str, dict[str, type]] = {
 class Step(NamedTuple):
     """One change of the store.
 
-    :param number: its name in the plan, from 1.
+    :param number: counts from 1 in the plan.
     :param what: the fields of its action (:data:`ACTIONS`).
-    :param mends: codes of the findings that it is for.
-    :param changes: what it does, ``sacrifices``: what is gone afterwards, each a sentence.
-    :param needs: numbers of steps without which it would say what is not true.
-    :param store_has: what stands at the paths that it touches.
+    :param mends: codes of the findings that it mends.
+    :param changes: a sentence that says what it does.
+    :param sacrifices: a sentence that says what is gone afterwards.
+    :param needs: numbers of the steps that it depends on.
+    :param store_has: the fingerprints of what is at the paths that it touches.
     """
 
     number: int
@@ -68,7 +69,7 @@ class Step(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The file or directory that is another one afterwards, relative to the store."""
+        """The file or directory that it replaces, relative to the store."""
         if self.action == REBUILD_QUEUE:
             return f"consumequeue/{self.what['topic']}/{self.what['queue_id']}"
         whole = {
@@ -81,8 +82,10 @@ class Step(NamedTuple):
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Step:
-        """What a plan or a journal says of a step, as far as rows need it. :raises KeyError,
-        TypeError: it says less."""
+        """The step from its fields in a plan or a journal, with what rows need of it.
+
+        :raises KeyError, TypeError: a field lacks.
+        """
         action = content["action"]
         what = {name: content[name] for name in ACTIONS[action]}
         mends = tuple(content["mends"])
@@ -90,7 +93,7 @@ class Step(NamedTuple):
         return cls(content["step"], action, what, mends, changes, sacrifices, (), {})
 
     def content(self) -> dict[str, Any]:
-        """As it stands in a plan, without its digest."""
+        """The fields of the step in a plan, without its digest."""
         return {
             "step": self.number,
             "action": self.action,
@@ -104,15 +107,15 @@ class Step(NamedTuple):
 
 
 class Left(NamedTuple):
-    """A finding that no step mends, and why."""
+    """A finding that no step mends, and why none does."""
 
     found: Finding
     why: str
 
 
 class Premises(NamedTuple):
-    """What all steps of a plan go by: the log, whether the store was closed cleanly, and the sizes
-    and switches that new files are made with."""
+    """What all steps of a plan take for granted: the log, whether the store was closed cleanly, and
+    the settings that new files are made by."""
 
     log: Fingerprint
     clean_shutdown: bool
@@ -120,8 +123,8 @@ class Premises(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """``made`` is a time in ISO 8601, ``store`` the directory as it was named then; ``left_out``
-    counts what is in ``left`` no more, of very many."""
+    """A plan. ``made`` is a time in ISO 8601, ``store`` the directory as it was given. ``left`` has
+    the findings that no step mends; ``left_out`` counts those beyond its bound."""
 
     store: str
     made: str
@@ -131,7 +134,7 @@ class Plan(NamedTuple):
     left_out: int = 0
 
     def digest(self, step: Step) -> str:
-        """What a step's line must say, so that nobody has changed it by hand."""
+        """The digest of a step, which tells whether it was changed by hand."""
         known = [self.made, self.premises._asdict(), step.content()]
         text = json.dumps(known, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]

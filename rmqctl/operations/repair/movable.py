@@ -1,7 +1,7 @@
-"""Whether the system lets a repair move what it must, asked before anything is changed.
+"""Checks, before anything is changed, that the system will allow the moves of a repair.
 
-A rename stays within one file system, and nothing takes the place of what is mounted. Who may not
-write to a directory learns it here, and not between two moves.
+A rename works within one file system only, and cannot replace a mount point. Missing rights are
+told here, and not between two moves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
 def check_movable(root: Path, steps: tuple[model.Step, ...]) -> None:
-    """Asks for all that steps replace, or store into.
+    """Checks everything that steps replace or write to.
 
     :raises SymbolicLinkRefused: a link is on the way there.
     :raises CannotWrite: something of it is mounted in the store.
@@ -41,7 +41,7 @@ def check_movable(root: Path, steps: tuple[model.Step, ...]) -> None:
 
 
 def _mounts_in(root: Path) -> Iterator[Path]:
-    """What is mounted below a directory; nothing where the system does not tell."""
+    """The mount points below a directory; none where the system does not tell them."""
     try:
         lines = _MOUNTS.read_bytes().splitlines()
     except OSError:

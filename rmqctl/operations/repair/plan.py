@@ -1,8 +1,8 @@
-"""repair --plan: from what verify, lint and config check find to the steps that mend it.
+"""repair --plan: makes the steps that mend what verify, lint and config check find.
 
-Nothing is changed. A finding that no step mends is in what the plan leaves, with the reason. Where
-the log itself is damaged queues and index stay as they are: ``salvage`` makes a new store, and the
-units of the damaged one prove records.
+Nothing is changed. The plan also names the findings that no step mends, with the reasons. Where the
+log itself is damaged, queues and index stay as they are: ``salvage`` makes a new store, and it
+proves records by the units of the damaged one.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from rmqctl.operations.verify.findings import LINT_CODES
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
-#: Findings that a plan lists as left; more are counted.
+#: Most findings that a plan lists as left; it counts the others.
 _MOST_LEFT = 1000
-#: What new files are made by; another value at the time of applying makes others.
+#: Settings that new files are made by. A plan holds for their values only.
 _SETTINGS = (
     "mapped_file_size_commit_log",
     "mapped_file_size_consume_queue",
@@ -58,13 +58,14 @@ _SETTINGS = (
     "timer_precision_ms",
     "timer_roll_window_slot",
 )
-#: Findings with which the messages of a queue take each other's places in one that is made anew.
+#: Findings that say that messages of a queue claim the same place: made anew, the queue would lose
+#: some of them.
 _BLOCKS_QUEUE = frozenset(("queue-begun-again", "queue-offset-repeated"))
-#: Findings that tell of records, which a queue that is made anew has.
+#: Findings about records that the log has: a queue that is made anew has messages then.
 _OF_RECORDS = frozenset(("queue-missing", "record-without-unit", "unit-misplaced"))
-#: Units of a queue that are asked whether the log has their messages.
+#: So many of a queue's last units are looked at for one whose message the log still has.
 _MOST_ASKED = 4096
-#: What the next start does by itself, and the step that does it at once.
+#: Findings that the next start mends by itself, and the steps that include it.
 _PENDING: dict[str, Key] = {
     "dispatch-behind": (model.REBUILD_QUEUES,),
     "index-behind": (model.REBUILD_INDEX,),
@@ -72,14 +73,14 @@ _PENDING: dict[str, Key] = {
 
 
 def settings_of(config: MessageStoreConfig) -> dict[str, Any]:
-    """What of a configuration new files are made by."""
+    """The settings that new files are made by."""
     return {name: getattr(config, name) for name in _SETTINGS}
 
 
 def make_plan(
     root: Path, config: MessageStoreConfig, progress: Progress | None = None, *, jobs: int = 1
 ) -> Plan:
-    """Looks at the whole store, and says what can be mended and how; changes nothing.
+    """Checks the whole store, and plans what can be mended and how; changes nothing.
 
     :raises StoreNotFound, NotAStore, FileLengthContradiction: as of ``verify``.
     :raises RepairUnfinished: a repair was cut off, and comes first.
@@ -106,7 +107,7 @@ def make_plan(
 def _findings(
     store: MessageStore, config: MessageStoreConfig, progress: Progress | None, jobs: int
 ) -> Iterator[Finding]:
-    """What all checks find, each thing once."""
+    """The findings of all checks, each once."""
     for found in verify(store.root, config, progress, jobs=jobs):
         if isinstance(found, Finding):
             yield found
@@ -118,7 +119,7 @@ def _findings(
 
 
 class _Gathered:
-    """Findings as they come, and then the steps for them."""
+    """Collects findings as they come, and makes the steps for them."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -139,7 +140,7 @@ class _Gathered:
         if found.code in _BLOCKS_QUEUE and found.queue is not None:
             self._blocked.add(found.queue)
         self._is_behind |= found.code == "dispatch-behind"
-        # What the next start does is done as well where all is made anew.
+        # A rebuild includes what the next start would do by itself.
         is_info = found.severity == INFO
         key = _PENDING.get(found.code) if is_info else self._mending.key(found)
         name = concerned(found)
@@ -162,7 +163,7 @@ class _Gathered:
     # --- from findings to steps ----------------------------------------------------------
 
     def settle(self) -> None:
-        """Takes steps away that would do harm, or for which the time has not come."""
+        """Takes away steps that would do harm, or that have to wait for another repair."""
         codes = self._codes
         if (model.REBUILD_QUEUES,) in codes:
             for key in [key for key in codes if key[0] == model.REBUILD_QUEUE]:
@@ -187,7 +188,8 @@ class _Gathered:
             self._give_up((model.SET_CHECKPOINT,), "The log has no record that could be its time.")
 
     def _merge_quarantines(self) -> None:
-        """A stranger in a directory that becomes another one goes with the old one."""
+        """Drops steps that move a foreign file out of a directory which another step replaces: the
+        file goes with the old directory."""
         replaced = {whole: key for key in self._codes for whole in _replaced_by(key)}
         for one in [key for key in self._codes if key[0] == model.QUARANTINE]:
             names = f"{one[1]}/"
@@ -204,7 +206,7 @@ class _Gathered:
                 self._leave(found if found.code == code else found._replace(code=code), why)
 
     def _objection(self, key: Key) -> str | None:
-        """Why a step must not be done; None: it may."""
+        """Why a step must not be done, in words; None: it may be."""
         action = key[0]
         touches_log = (model.CUT_TAIL, model.SET_CHECKPOINT)
         rebuilds = (model.REBUILD_QUEUE, model.REBUILD_QUEUES, model.REBUILD_INDEX)
@@ -227,7 +229,8 @@ class _Gathered:
         return None
 
     def _objection_to_timer(self) -> str | None:
-        """Why the timer must not be made anew, as it has to be; None: it may, or need not."""
+        """Why the step that makes the timer anew must not be done; None: it may be, or there is
+        none."""
         codes = self._codes
         if (model.REBUILD_TIMER,) not in codes:
             return None
@@ -244,8 +247,8 @@ class _Gathered:
         return None
 
     def _has_message(self, key: Key) -> bool:
-        """Whether the log has a message that tells the numbers of a queue: records that lack their
-        units say so, else one of the queue's last units leads to it."""
+        """Whether the log has a message of a queue, from which a rebuild learns its queue offsets.
+        Findings about its records say so, else one of its last units leads to a message."""
         if _OF_RECORDS & self._codes[key].keys():
             return True
         queue = self._store.consume_queue(*key[1:])
@@ -282,7 +285,8 @@ class _Gathered:
 
     @cached_property
     def _queues_problem(self) -> tuple[str | None, set[tuple[str, int]]]:
-        """Why no queue can be made, None: some can; and queues that stand in the way of theirs."""
+        """Why no queue can be made (None: queues can), and the queues that the configuration does
+        not explain, which cannot."""
         try:
             plan = plan_rebuild(self._root, self._store.config, "queues")
         except RmqctlError as error:
@@ -322,7 +326,7 @@ class _Gathered:
         return step._replace(changes=changes, sacrifices=sacrifices, store_has=has)
 
     def _checkpoint(self) -> dict[str, int]:
-        """The latest times that are true when all other steps are done."""
+        """The latest times that the data proves once all other steps are done."""
         first: dict[str, Finding] = {}
         for (name, key), found in self._first.items():
             if not self._is_mended(key) and place_of(found) < place_of(first.get(name)):
@@ -336,7 +340,7 @@ class _Gathered:
 
 
 def _replaced_by(key: Key) -> tuple[str, ...]:
-    """Directories that a step replaces whole, each with a slash behind it."""
+    """The directories that a step replaces as a whole, each with a slash at its end."""
     rooms = (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT)
     if key[0] == model.REBUILD_QUEUES:
         return tuple(f"{room}/" for room in rooms)
@@ -346,7 +350,7 @@ def _replaced_by(key: Key) -> tuple[str, ...]:
 
 
 def touched(step: Step) -> list[str]:
-    """Paths of a store that a step changes, or reads beside the log."""
+    """The paths of a store that a step changes, or that it reads beside the log."""
     if step.action == model.CUT_TAIL:
         return []  # The log has a fingerprint of its own.
     if step.action == model.RESTORE_CONFIG:

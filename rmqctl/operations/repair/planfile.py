@@ -1,6 +1,7 @@
-"""Plans as files: JSON that a reader understands and may leave steps out of.
+"""Plans as JSON files, which a user can read, and take whole steps out of.
 
-What is read is anybody's: every field is checked, and no path leads out of the store.
+A file that is read may come from anywhere: every field is checked, and no path leads out of the
+store.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _HOW = (
     "changed."
 )
 _FIELDS = {"format", "version", "how", "store", "made", "premises", "steps", "left", "left_out"}
-#: Out of these directories a plan moves what is in the way.
+#: The directories out of which a plan moves foreign files.
 MOVED_ROOMS = (
     *(paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX),
     brokerjson.CONFIG,
 )
-#: Where each action that names a path may name one.
+#: The directories in which the path of an action may be; of other actions: config/.
 _ROOMS = {QUARANTINE: MOVED_ROOMS, CUT_TAIL: (paths.COMMIT_LOG,)}
 
 
@@ -52,9 +53,10 @@ def _told(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Writes a file that appears when it is whole, durably.
+    """Writes a new file, durably. It appears when it is whole.
 
-    :raises OutputExists: there is one. :raises CannotWrite, StoreReadOnly: what the system says.
+    :raises OutputExists: there is one already.
+    :raises CannotWrite, StoreReadOnly: the system refuses.
     """
     if os.path.lexists(path):
         raise OutputExists(path=str(path))
@@ -65,9 +67,9 @@ def write_new(path: Path, text: str) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a file; what it left is not read back.
+    """Reads the plan in a file, without the findings that it leaves.
 
-    :raises PlanUnreadable: it is none, of another version, or was changed by hand.
+    :raises PlanUnreadable: it is no plan, of another version, or was changed by hand.
     :raises CannotRead: the system refuses to read it.
     """
     try:
@@ -95,8 +97,10 @@ class _Bad(Exception):
 
 
 def check_texts(value: Any) -> None:
-    """For what names files. :raises NoName: a text in it holds what no name of a file can: NUL, or
-    surrogates that stand for no byte."""
+    """Checks the texts in a value that names files.
+
+    :raises NoName: a text has what no file's name can: NUL, or surrogates that stand for no byte.
+    """
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode("utf-8", "surrogateescape")
@@ -169,10 +173,10 @@ def _step(value: Any) -> tuple[Step, str]:
 
 
 def _check(action: str, what: dict[str, Any], where: str) -> None:
-    """Values that a plan of ours never has."""
+    """:raises _Bad: a field of an action has a value that rmqctl never writes."""
     for name, number in what.items():
         most = INT_MAX if name == "queue_id" else LONG_MAX
-        # What a group's offset was may be anything; what it becomes may not.
+        # The old offset of a group may be anything; the new one may not.
         if isinstance(number, int) and name != "old_offset" and not 0 <= number <= most:
             raise _Bad(f"in {where} {name} is {number}")
     if "topic" in what and (problem := paths.topic_directory_problem(what["topic"])) is not None:
@@ -187,7 +191,7 @@ def _check(action: str, what: dict[str, Any], where: str) -> None:
 
 
 def _check_path(path: str, where: str) -> PurePosixPath:
-    """A path below the store, and nothing else."""
+    """The path, which is one below the store. :raises _Bad: it is not."""
     if not is_below(path):
         raise _Bad(f"in {where} {path[:80]!r} is no path below the store")
     return PurePosixPath(path)

@@ -1,4 +1,4 @@
-"""Rows of a repair."""
+"""The rows of ``repair``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from rmqctl.operations.repair.model import Left, Plan
     from rmqctl.rows.repaired import LeftRow, RepairStepRow, RepairSummary
 
-#: What becomes of a step.
+#: The state of a step that was not done.
 PLANNED = "planned"
 
 
 def planned(plan: Plan) -> Iterator[RepairStepRow]:
-    """The steps of a plan that was not applied."""
+    """Rows of the steps of a plan that was not applied."""
     return step_rows([step.content() for step in plan.steps], PLANNED)
 
 
 def step_rows(steps: Iterable[dict[str, Any]], state: str) -> Iterator[RepairStepRow]:
-    """Steps as a plan or a journal has them."""
+    """Rows of steps, given by their fields in a plan or a journal."""
     for step in map(Step.of, steps):
         yield {
             "type": "repair_step",
@@ -38,7 +38,7 @@ def step_rows(steps: Iterable[dict[str, Any]], state: str) -> Iterator[RepairSte
 
 
 def left_row(left: Left, command: str | None) -> LeftRow:
-    """A finding that no step mends; ``command`` is what comes next about it."""
+    """The row of a finding that no step mends; ``command`` is the command line that is next."""
     found = left.found
     return {
         "type": "left",

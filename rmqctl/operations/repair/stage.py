@@ -1,4 +1,4 @@
-"""Everything that a repair puts into a store, built beside it; the store is only read."""
+"""Builds everything that a repair puts into a store, beside it; the store itself is only read."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ _QUEUE_ROOMS = (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT)
 def stage(
     root: Path, config: MessageStoreConfig, plan: Plan, progress: Progress | None, jobs: int
 ) -> Journal:
-    """Builds what the steps of a plan put into the store, and says which moves put it there.
+    """Builds what the steps of a plan put into the store. The journal has the moves that put it
+    there.
 
-    :raises CannotWrite: the disk is full. :raises PlanDoesNotFit: what a step is about is not there
-        as the plan says.
+    :raises CannotWrite: the disk is full.
+    :raises PlanDoesNotFit: something that a step is about is not as the plan says.
     """
     building = _Stage(root, config, plan)
     moves = tuple(building.moves(progress, jobs))
@@ -92,7 +93,8 @@ class _Stage:
             yield self._move(step.path, step.number)
 
     def _move(self, path: str, *steps: int) -> Move:
-        """The move of what was built for a path, which may be nothing."""
+        """The move that puts in place what was built for a path. Where nothing was, it only takes
+        the old away."""
         refuse_links(self._root, Path(path).parent)
         kept = kept_place(self._directory, steps[0], path)
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +105,7 @@ class _Stage:
         return Move(path, steps, fingerprint(self._root / path), new, tuple(made))
 
     def _belongs_to_the_store(self, built: Path) -> None:
-        """Gives what root has built to whom the store belongs: a broker must write it."""
+        """Gives files that root has built the store's owner, as whom its broker writes them."""
         if os.geteuid() == 0 and built.exists():
             owner = self._root.stat()
             for path in (built, *built.rglob("*")):
@@ -112,7 +114,7 @@ class _Stage:
     # --- one action each -----------------------------------------------------------------
 
     def _tail(self, step: Step) -> Move:
-        """Keeps the bytes that become zeros."""
+        """Keeps a copy of the bytes that become zeros; the move that makes them zeros."""
         path, position, length = (step.what[name] for name in ("path", "position", "length"))
         kept = kept_tail(self._directory, step.number, path, position)
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +134,7 @@ class _Stage:
         return Move(path, (step.number,), None, None, (), position, length)
 
     def _rebuild(self, progress: Progress | None, jobs: int) -> None:
-        """All queues and the index that are wanted, from one pass over the log."""
+        """Builds all queues, and the index, that steps ask for in one pass over the log."""
         queues = self._steps(model.REBUILD_QUEUES, model.REBUILD_QUEUE)
         index = self._steps(model.REBUILD_INDEX)
         what = "all" if queues and index else "queues" if queues else "index"
@@ -159,16 +161,17 @@ class _Stage:
                 yield move
 
     def _timer(self, step: Step) -> Iterator[Move]:
-        """The wheel comes last, and the old one is away meanwhile: its slots name places of the old
-        timer log, by which a broker would deliver messages before their time."""
+        """The moves of a new timer. The old wheel goes first, and the new one comes last: by the
+        slots of the old wheel, which name places of the old timer log, a broker would deliver
+        messages of the new timer log before their time."""
         build_timer(self._root, self._config, self._new, system_clock())
         for path in TIMER_PARTS:
             move = self._move(path, step.number)
             yield move._replace(late=path == step.path)
 
     def _refuse_empty(self, step: Step) -> None:
-        """:raises PlanDoesNotFit: a queue would begin at 0 again, for the log has no message of it
-        that tells its numbers."""
+        """:raises PlanDoesNotFit: the log has no message of the queue, so that made anew it would
+        begin at queue offset 0 again."""
         queue = f"queue {step.what['queue_id']} of topic {step.what['topic']!r}"
         raise PlanDoesNotFit(
             store=str(self._root),
@@ -177,7 +180,7 @@ class _Stage:
         )
 
     def _config_file(self, path: str, steps: list[Step]) -> None:
-        """The file as it is afterwards: its copy's content, with other offsets."""
+        """Builds a file of config/: the old file with other offsets, or the content of its copy."""
         before = self._root / path
         offsets = [step for step in steps if step.action == model.SET_OFFSET]
         if offsets:
