@@ -1,4 +1,4 @@
-"""Backups of a store: made, verified, and restored; on this machine, or behind a URL.
+"""Makes, verifies and restores backups of a store, on this machine or behind a URL.
 
 Other rooms use:
 

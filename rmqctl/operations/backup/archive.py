@@ -1,13 +1,15 @@
 """A backup as one file: a tar of the store's files, compressed with Zstandard.
 
 Files with holes are sparse members, as GNU tar writes them (PAX, version 1.0), so that any tar
-gives the store back. What is more than that:
+unpacks the store. Two things are added to the tar:
 
-- The manifest is the last member, in a frame of its own.
-- A skippable frame at the very end, which every decompressor passes over, says where that frame
-  begins. So the manifest is read first, and a file that was cut off is known at once.
+- The manifest is the last member, in a Zstandard frame of its own.
+- A skippable frame at the very end, which every decompressor passes over, says where the
+  manifest's frame begins. So the manifest is read first, and a file that was cut off is known at
+  once.
 
-What is read is only what is written here: of members that the manifest names, as long as it says.
+The reader accepts only what this writer writes: members that the manifest names, of the lengths
+that it gives.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ from rmqctl.operations.backup.manifest import (
     write_lines,
 )
 
-#: Magic of a skippable frame, length of what follows, whose it is, where the manifest's frame is.
+#: Magic of a skippable frame, length of the rest, our mark, position of the manifest's frame.
 _FOOTER = Struct("<II8sQ")
 _SKIPPABLE, _OURS = 0x184D2A5E, b"rmqctl-1"
-#: Bytes that a frame may ask for to look back. What is written here asks for 8 MiB at most.
+#: Largest window of a frame, in bytes, that is accepted. Frames that are written here need 8 MiB.
 _MOST_WINDOW = 1 << 27
-#: Bytes of a member's PAX header, and of the map of its holes.
+#: Most bytes of a member's PAX header, and of its map of holes.
 _LONGEST_HEADER, _LONGEST_MAP = 1 << 16, 1 << 20
 _NO_BLOCK = bytes(BLOCKSIZE)
 
@@ -57,7 +59,7 @@ class ArchiveWriter:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = _Counted(file)
-        # A thread of its own compresses, while this one reads and hashes.
+        # A second thread compresses, while this one reads and hashes.
         self._compressor = _zstandard().ZstdCompressor(level=3, write_checksum=True, threads=1)
         self._frame = self._new_frame()
 
@@ -65,8 +67,8 @@ class ArchiveWriter:
         return self._compressor.stream_writer(self._file, closefd=False)
 
     def add(self, entry: Entry, extents: list[Extent], pieces: Iterable[Piece]) -> None:
-        """Adds a member: some extents of a file, and holes up to its size. Hashes are not asked
-        for."""
+        """Adds a member: some extents of a file, and holes up to its size. The hashes of ``entry``
+        are not needed yet."""
         name = f"{FILES}/{entry.path}"
         stored = sum(high - low for low, high in extents)
         info = TarInfo(name)
@@ -90,7 +92,7 @@ class ArchiveWriter:
         self._frame.write(_padding(info.size))
 
     def finish(self, manifest: Manifest) -> None:
-        """Adds the manifest, and ends the archive."""
+        """Adds the manifest, and completes the archive."""
         self._frame.close()
         position = self._file.written
         text = b"".join(write_lines(manifest))
@@ -104,7 +106,7 @@ class ArchiveWriter:
 
 
 class _Counted:
-    """A file that counts what is written."""
+    """Counts the bytes that are written to a file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -142,7 +144,8 @@ class Archive:
     def __init__(self, place: str) -> None:
         """Reads the manifest.
 
-        :raises BackupNotFound: there is no such file. :raises BackupUnsound: it is none, or cut.
+        :raises BackupNotFound: there is no such file.
+        :raises BackupUnsound: it is no archive of rmqctl, or was cut off.
         """
         self.name = places.shown(place)
         self._place = place
@@ -179,7 +182,8 @@ class Archive:
             yield _Stream(stream, self.name, zstandard.ZstdError)
 
     def parts(self) -> Iterator[tuple[Entry, Iterator[Piece]]]:
-        """What the archive holds of each file, in its order; pieces are taken before the next.
+        """The files in the archive's order, each with the pieces that it holds of it. The pieces of
+        a file have to be taken before the next one is asked for.
 
         :raises BackupUnsound: it holds something else than its manifest says.
         """
@@ -219,8 +223,8 @@ class Archive:
 
 
 class _Member(NamedTuple):
-    """A member: ``size`` of the file, ``length`` of what stands for it in the archive behind the
-    map; ``extents`` is None where it has no map."""
+    """A member: ``size`` is that of the file, ``length`` that of its data in the archive, without
+    the map; ``extents`` is None where it has no map."""
 
     name: str
     size: int
@@ -229,10 +233,10 @@ class _Member(NamedTuple):
 
 
 class _Stream:
-    """A tar, front to back."""
+    """Reads a tar from front to back."""
 
     def __init__(self, file: IO[bytes], name: str, failed: type[Exception]) -> None:
-        """:param failed: raised by ``file`` where its bytes are no compressed ones."""
+        """:param failed: the exception of ``file`` for bytes that cannot be decompressed."""
         self._file, self._name, self._failed = file, name, failed
         self._left = self._padding = 0
 
@@ -344,7 +348,7 @@ class _Stream:
                 at += len(data)
 
     def end_member(self) -> None:
-        """Passes over what was not taken of the member."""
+        """Passes over the rest of the member, and its padding."""
         while self._left:
             self._taken(PIECE)
         self._exactly(self._padding)

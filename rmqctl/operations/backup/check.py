@@ -1,4 +1,4 @@
-"""backup verify and backup ls: whether backups are what was written, and what they are."""
+"""backup verify and backup ls: checks backups against their manifests, and lists them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
         PartRow,
     )
 
-#: Parts in this order, others behind them.
+#: The order of parts; other parts follow.
 _PARTS = ("commitlog", "consumequeue", "consumequeue_ext", "index", "config")
 
 
 class Verification:
-    """Backups that are read through, each by itself, and whether they make a store."""
+    """Reads backups through, each by itself, and finds out whether together they make a store."""
 
     def __init__(self, places: Sequence[str]) -> None:
         self._problems: list[BackupProblemRow] = []
@@ -41,7 +41,7 @@ class Verification:
 
     @property
     def bytes_to_do(self) -> int:
-        """What is read."""
+        """How many bytes are read."""
         return sum(backup.manifest.stored_bytes for backup in self._backups)
 
     @property
@@ -59,7 +59,8 @@ class Verification:
         return row
 
     def rows(self, progress: Progress = lambda done: None) -> Iterator[BackupProblemRow]:
-        """What is wrong. :raises BackupUnreachable, CannotRead: a backup cannot be read."""
+        """A row for each problem. :raises BackupUnreachable, CannotRead: a backup cannot be
+        read."""
         yield from list(self._problems)
         for backup in self._backups:
             try:
@@ -80,7 +81,7 @@ class Verification:
                 yield self._add(backup.name, entry.path, "other bytes than were backed up")
 
     def summary(self) -> BackupVerifySummary:
-        """To be asked when all rows have come."""
+        """The summary; complete when all rows have come."""
         return {
             "type": "summary",
             "backups": len(self._backups),
@@ -92,7 +93,7 @@ class Verification:
 
 
 def _incomplete(backups: Sequence[Backup]) -> str | None:
-    """Why backups make no store; None where they do, and where there are none."""
+    """Why backups do not make a store, in words; None: they do, or there are none."""
     try:
         if backups:
             chain_of(backups).needed()
@@ -133,7 +134,7 @@ def backup_row(backup: Backup) -> BackupRow:
 
 
 def part_rows(manifest: Manifest) -> Iterator[PartRow]:
-    """What a backup has of each directory of the store."""
+    """A row for each directory of the store: how much of it the backup has."""
     parts: dict[str, list[int]] = {}
     for entry in manifest.files.values():
         sums = parts.setdefault(entry.part, [0, 0, 0])

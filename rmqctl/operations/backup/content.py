@@ -1,4 +1,4 @@
-"""The bytes of a file as they are backed up and restored: pieces of data, and zeros between."""
+"""The bytes of a file for backup and restore: pieces of data, with zeros between them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.operations.backup.errors import StoreChanging
 
-#: Bytes that are held of a file at a time.
+#: Most bytes of a file that are in memory at a time.
 PIECE = 1 << 20
 _ZEROS = bytes(PIECE)
-#: Holes that are shorter are no holes in a backup, nor are those that are a smaller share of their
-#: file: a map of holes has a bound.
+#: A hole counts as data if it is shorter than the first number of bytes, or than the file's size
+#: divided by the second one: so the map of holes has a bound.
 _LEAST_HOLE, _MOST_HOLES = 1 << 16, 1 << 14
-#: Bytes of holes in a file up to its last data. Of an archive that claims more nothing is read, for
-#: zeros out of nothing take time; so the zeros of a file that has more are stored.
+#: Most bytes of holes before the last data of a file. An archive that claims more is refused, as
+#: hashing zeros takes time; of a file that has more, the zeros are stored.
 MOST_HOLE_BYTES = 1 << 32
 _PAGE = 1 << 12
 
@@ -26,7 +26,8 @@ Extent = tuple[int, int]
 
 
 class Content:
-    """What is backed up of a file: its bytes before ``end``, zeros from there to its size."""
+    """The content of a file that is backed up: its bytes before ``end``, and zeros from there to
+    its size."""
 
     def __init__(self, mapped: MappedFile, end: int | None = None) -> None:
         self._mapped = mapped
@@ -34,8 +35,8 @@ class Content:
         self.end = min(mapped.end_of_data(0), mapped.size if end is None else end)
 
     def extents(self, start: int, end: int) -> list[Extent]:
-        """Where data stands in a range, in order and up to its end; holes are between. Of a range
-        that :meth:`has_large_holes` all of it."""
+        """The extents of data in a range, in order and up to the range's end; between them are
+        holes. A range that :meth:`has_large_holes` is one extent."""
         return [(start, end)] if self.has_large_holes(start, end) else self._extents(start, end)
 
     def has_large_holes(self, start: int, end: int) -> bool:
@@ -54,7 +55,7 @@ class Content:
             else:
                 found.append((low, high))
         if end > start and (not found or found[-1][1] < end):
-            # An end that was set may stand behind zeros, or in a hole.
+            # The end may be set where there are zeros, or in a hole: the last extent reaches it.
             found.append((end - 1, end))
         return found
 
@@ -75,7 +76,7 @@ class Content:
 
 
 class Digest:
-    """The SHA-256 of a range of a file, from pieces of it in order: what is between is zeros."""
+    """The SHA-256 of a range of a file, computed from its pieces in order, with zeros between."""
 
     def __init__(self, start: int = 0) -> None:
         self._digest = hashlib.sha256()
@@ -100,7 +101,7 @@ class Digest:
 
 
 def runs_of_data(position: int, data: bytes) -> Iterator[Extent]:
-    """The pages of a piece that are not all zeros, neighbours together."""
+    """The pages of a piece that are not all zeros; neighbours are joined."""
     end = position + len(data)
     low: int | None = None
     at = position

@@ -1,4 +1,4 @@
-"""backup create: a copy of a store with a manifest, of a running broker's too."""
+"""backup create: a copy of a store, with a manifest; a broker may be running on the store."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from rmqctl.operations.backup.source import Source
 from rmqctl.operations.backup.tree import DirectoryWriter
 from rmqctl.operations.progress import Progress
 
-#: What nobody calls a directory.
+#: Suffixes that nobody gives a directory.
 _OTHER_ARCHIVES = (".tar", ".tgz", ".gz", ".bz2", ".xz", ".zip", ".tzst", ".lz4")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for. ``base`` is a backup, or its manifest, that the new one goes on from."""
+    """What is asked for. ``base`` is a backup, or its manifest, that the new one is made on."""
 
     root: Path
     config: MessageStoreConfig
@@ -42,14 +42,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A backup that was made. ``left_out`` are paths of what is no file of it."""
+    """A backup that was made. ``left_out`` are the paths that it does not hold, because they are
+    no plain files."""
 
     manifest: Manifest
     left_out: list[str]
 
     @property
     def is_unlike_base(self) -> bool:
-        """Whether it goes on from a backup with which it has nothing in common."""
+        """Whether its base has nothing in common with it."""
         files = self.manifest.files.values()
         return self.manifest.head.base is not None and not any(one.stored_from for one in files)
 
@@ -80,14 +81,15 @@ def data_bytes(wanted: Wanted) -> int:
 def create(
     wanted: Wanted, progress: Progress = lambda done: None, *, dry_run: bool = False
 ) -> Created:
-    """Makes a backup, which appears when it is whole; with ``dry_run`` only finds out what it would
-    hold.
+    """Makes a backup, which appears when it is whole; with ``dry_run`` it only finds out what the
+    backup would hold.
 
     A store that nobody has open is copied as it is. Where a broker holds the lock, or something
-    changes meanwhile, what is copied agrees with itself up to one place in the log
+    changes meanwhile, the copy is consistent up to one place in the log
     (:mod:`~rmqctl.operations.backup.source`).
 
-    :raises OutputExists, OutputInUse, CannotWrite: as of the place. :raises CannotRead: a file.
+    :raises OutputExists, OutputInUse, CannotWrite: as of the place of the backup.
+    :raises CannotRead: a file of the store cannot be read.
     :raises StoreChanging: a start, a repair or a deletion was going on.
     """
     base = None if wanted.base is None else manifest_of(wanted.base)
@@ -97,7 +99,7 @@ def create(
         try:
             return _copied(wanted, base, progress, is_live=False, dry_run=dry_run)
         except StoreChanging:
-            is_live = True  # Somebody writes whose lock is not seen here.
+            is_live = True  # A process writes whose lock is not visible here.
     return _copied(wanted, base, progress, is_live=is_live, dry_run=dry_run)
 
 
@@ -148,7 +150,8 @@ def _copied(
 
 
 def _scratch(output: str) -> Path | None:
-    """Where there is room for the backup there is some for the newest index file."""
+    """The directory for a temporary copy of the newest index file: that of the backup, which has
+    room. None: there is none on this machine."""
     directory = places.local(output).absolute().parent
     return directory if not places.is_url(output) and directory.is_dir() else None
 
@@ -177,7 +180,7 @@ class _Nowhere:
 
 
 class _Copying:
-    """Copies files one after the other, as far as the backup before does not have them."""
+    """Copies files one after the other, without the beginnings that the base has already."""
 
     def __init__(self, base: Manifest | None, progress: Progress) -> None:
         self._base = base
@@ -185,7 +188,7 @@ class _Copying:
         self._done = 0
 
     def entry(self, one: Found, target: _Target) -> Entry:
-        """Copies a file: what it is in the manifest."""
+        """Copies a file; returns its entry in the manifest."""
         content, before = one.content, self._before(one.path)
         whole, start = Digest(), 0
         if before is not None and 0 < before.data_end <= content.end:

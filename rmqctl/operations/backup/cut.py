@@ -1,4 +1,4 @@
-"""Queues and index of a store that is being written, up to one place in its log."""
+"""Cuts the queues and the index of a store that is being written at one place in its log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _AT_ONCE = 4096 * UNIT_SIZE
 
 
 def log_before(end: int, file: SourceFile) -> Opener:
-    """Opens a file of the log up to a physical offset; nothing of one that begins there."""
+    """An opener of a file of the log, up to a physical offset; a file that begins at it, or behind
+    it, is left out."""
 
     def opened(mapped: MappedFile) -> Content | None:
         name = file.place.name
@@ -41,17 +42,18 @@ def log_before(end: int, file: SourceFile) -> Opener:
 
 
 class QueueCuts:
-    """The units of records before a physical offset, and what they point to in the extension. The
-    files of a queue come from its newest one back, and those of its extension behind them."""
+    """Cuts queues behind their units of records before a physical offset, and the extension behind
+    what these units point to. The files of a queue have to come newest first, and those of its
+    extension after them."""
 
     def __init__(self, limit: int, *, has_extension: bool) -> None:
         self._limit = limit
         self._has_extension = has_extension
-        #: By topic and queue number, as the directories spell them: the address of the last unit.
+        #: ``topic/queue`` as the directories spell it → the extension address of its last unit.
         self._addresses: dict[str, int] = {}
 
     def units(self, file: SourceFile) -> Opener:
-        """Opens a file of a queue; nothing of one that holds later units, or none."""
+        """An opener of a file of a queue; a file without units before the limit is left out."""
         return partial(self._units, file)
 
     def _units(self, file: SourceFile, mapped: MappedFile) -> Content | None:
@@ -78,7 +80,7 @@ class QueueCuts:
         return 0
 
     def extension(self, file: SourceFile) -> Opener:
-        """Opens a file of a queue's extension."""
+        """An opener of a file of a queue's extension."""
         return partial(self._extension, file)
 
     def _extension(self, file: SourceFile, mapped: MappedFile) -> Content | None:
@@ -96,13 +98,13 @@ class QueueCuts:
 
 
 def _queue_of(file: SourceFile) -> str | None:
-    """Topic and number of the queue that a file is of; None of a file that is of none."""
+    """The queue that a file belongs to, as ``topic/queue``; None: it belongs to none."""
     _, *queue, name = file.path.split("/")
     return "/".join(queue) if len(queue) == 2 and is_offset_name(name) else None
 
 
 def _last_address(mapped: MappedFile, end: int) -> int | None:
-    """Where the last unit before ``end`` that has an address leads in the extension."""
+    """The address of the last unit before ``end`` that has one; None: no unit has one."""
     while end:
         low = max(end - _AT_ONCE, 0)
         for _, _, tags_code in reversed([*UNIT.iter_unpack(mapped.read(low, end - low))]):
@@ -119,12 +121,14 @@ def index_before(
     log: CommitLog,
     copied: Callable[[MappedFile], MappedFile],
 ) -> Opener:
-    """Opens an index file with the items of records before a physical offset.
+    """An opener of an index file, with the items of records before a physical offset.
 
-    A file that is full and all before it is as it will stay. Of another one a copy is cut: its
-    items, slots and header may be of different moments, and only the items are taken as they are.
+    A full file whose records are all before it does not change any more, and is taken as it is. Of
+    any other file a copy is cut. Its items, slots and header may have been written at different
+    moments: only the items are kept, and the rest is made from them.
 
-    :param copied: copies a file, the header first: the items that it counts are there then.
+    :param copied: copies a file, the header first, so that the items that it counts are in the
+        copy.
     """
 
     def opened(mapped: MappedFile) -> Content | None:
@@ -153,7 +157,7 @@ def _store_timestamp_at(log: CommitLog, physical_offset: int) -> int | None:
 
 
 def scratch_copy(directory: Path | None, mapped: MappedFile) -> MappedFile:
-    """A copy of a file without a name, from the file's begin to its end, in this order."""
+    """Copies a file, from its beginning to its end, into a temporary file without a name."""
 
     with tempfile.TemporaryFile(dir=directory) as file:
         os.ftruncate(file.fileno(), mapped.size)

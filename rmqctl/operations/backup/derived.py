@@ -1,7 +1,7 @@
-"""What the end of a log asks of queues and index, and what of that is not there yet.
+"""The units and index items that the last records of a log must have, and which are not there yet.
 
-That a queue has a unit of the last message does not say that the others have theirs: rmqctl, which
-appends in bulks, writes their units queue by queue, and the items of the index behind all of them.
+A unit of the last message does not prove that other queues have theirs: rmqctl appends in bulks,
+and then writes units queue by queue, and the items of the index after all units.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ from typing import NamedTuple
 from rmqctl.engine.derive.writer import group_by_queue
 from rmqctl.engine.messagestore import MessageStore
 
-#: Bytes of log that one dispatch is busy with at most (``CatchUp``: 16 MiB), and a record more.
+#: At most so many bytes of log are being dispatched at a time (``CatchUp``: 16 MiB, and a record).
 _BUSY_BYTES = 24 << 20
 
 
 class Wanted(NamedTuple):
-    """(topic, queue id) → physical offset at which the last of its records ends; and the physical
-    offset of the last record with keys, -1: there is none, or no index."""
+    """``queues``: (topic, queue id) → physical offset at which its last record ends. ``keyed``: the
+    physical offset of the last record with keys; -1: there is none, or no index."""
 
     queues: dict[tuple[str, int], int]
     keyed: int
 
 
 def wanted_before(store: MessageStore, limit: int) -> Wanted:
-    """What the records before a physical offset, a record's or the log's end, ask for that may be
-    dispatched just now. :raises CannotRead: the disk failed."""
+    """What queues and index must have of the records that may just be dispatched: those shortly
+    before a physical offset, which is a record's end or the log's.
+
+    :raises CannotRead: the disk failed.
+    """
     from rmqctl.engine.dispatch.batches import key_batch, unit_batch
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.scanner import Scanner
@@ -50,7 +53,8 @@ def wanted_before(store: MessageStore, limit: int) -> Wanted:
 
 
 def lacking(store: MessageStore, wanted: Wanted) -> list[str]:
-    """What has less than it is asked for, by name; ``store`` is opened anew for each look."""
+    """Names of the queues, and the index, that lack something. ``store`` must have been opened
+    anew for each look."""
     found = []
     for (topic, queue_id), end in wanted.queues.items():
         queue = store.consume_queue(topic, queue_id)

@@ -1,4 +1,4 @@
-"""What ends a backup, its verification or a restore."""
+"""Errors that end a backup, its verification or a restore."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class BackupNotFound(RmqctlError):
 
 
 class BackupUnsound(RmqctlError):
-    """A backup that is not what was written."""
+    """A backup that is not as it was written."""
 
     template = (
         "the backup {path} is damaged: {reason}. `rmqctl backup verify` names all that is wrong "
@@ -21,7 +21,7 @@ class BackupUnsound(RmqctlError):
 
 
 class BackupUnreachable(RmqctlError):
-    """A file system behind a URL refused: never a statement about the bytes."""
+    """A file system behind a URL refused. This says nothing about the bytes."""
 
     template = (
         "cannot reach {path}: {reason}. Check the address, the network, and the credentials in the "
@@ -30,13 +30,13 @@ class BackupUnreachable(RmqctlError):
 
 
 class BackupLibraryMissing(RmqctlError):
-    """A package that only backups need is not there."""
+    """A package that only backups need is not installed."""
 
     template = "{what} needs the package {package}, and {reason}. Install it with `{command}`."
 
 
 class ChainBroken(UsageError):
-    """The backups that are named do not make one store."""
+    """The named backups do not make one store."""
 
     template = "{reason}."
     step = "Name a full backup and all that were made on it up to the wanted one, in any order."
@@ -50,7 +50,7 @@ class TooManyFiles(RmqctlError):
 
 
 class StoreChanging(RmqctlError):
-    """A store that does not hold still for a copy."""
+    """A store that changes while it is copied."""
 
     template = (
         "{path} was changed while it was copied: {reason}. Nothing was written. Try again when no "

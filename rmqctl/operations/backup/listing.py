@@ -1,4 +1,4 @@
-"""Which files a store has, wherever they lie, and one of them opened to be copied."""
+"""Lists the files of a store, wherever they lie, and opens them to be copied."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rmqctl.operations.backup.manifest import MOST_SIZE, is_sound_path
 
 
 class SourceFile(NamedTuple):
-    """A file of a store: its path there, with slashes, and where it lies."""
+    """A file of a store: its path in the store, with slashes, and the place where it lies."""
 
     path: str
     place: Path
 
 
 class Found(NamedTuple):
-    """A file whose content is to be copied; the user closes that."""
+    """A file whose content is to be copied. The caller closes ``content``."""
 
     path: str
     content: Content
@@ -33,16 +33,17 @@ class Found(NamedTuple):
     modified_timestamp: int
 
 
-#: What is wanted of a file: all of it, the beginning, or nothing (None).
+#: Gives the content of a file that is copied: all of it or its beginning; None: nothing.
 Opener = Callable[[MappedFile], Content | None]
 
 
 class Listing:
-    """The files of a store. A log of several directories lies in ``commitlog/`` here, and links to
-    directories are followed, each directory once.
+    """The files of a store. Files of a log with several directories are listed in ``commitlog/``.
+    Links to directories are followed, each directory once.
 
-    What has been looked at is noted: paths of what is no file, is longer than any, or has a name
-    that is taken, in ``left_out``, directories with nothing in them in ``empty``.
+    Listing also fills two sets. ``left_out`` has the paths of what is no plain file, is longer than
+    any file of a store, or has a name that another one has already. ``empty`` has the directories
+    without files.
     """
 
     def __init__(self, root: Path, config: MessageStoreConfig) -> None:
@@ -56,8 +57,8 @@ class Listing:
         self.empty: set[str] = set()
 
     def files(self, below: str | None = None) -> Iterator[SourceFile]:
-        """The files in a directory of the store, or in all of it, but ``lock``: that belongs to a
-        process, not to the data."""
+        """The files in a directory of the store, or in all of it. ``lock`` is left out: it belongs
+        to a process and not to the data."""
         own = self.root / paths.COMMIT_LOG
         for path, place in self._walked(self.root if below is None else self.root / below):
             if own not in self._log and path.startswith(paths.COMMIT_LOG + "/"):
@@ -68,7 +69,8 @@ class Listing:
             yield from self._elsewhere(own)
 
     def _elsewhere(self, own: Path) -> Iterator[SourceFile]:
-        """What lies in the other directories of the log; of strangers with one name the first."""
+        """The files in the other directories of the log. Of files with the same name the first one
+        is listed."""
         taken = set(paths.scan_names(own)) if own in self._log else set()
         for directory in (one for one in self._log if one != own):
             for name in paths.scan_names(directory):
@@ -80,8 +82,8 @@ class Listing:
                     yield SourceFile(path, directory / name)
 
     def newest_first(self, below: str) -> list[SourceFile]:
-        """The files in a directory of the store by their directories, the newest first in each:
-        where the oldest go meanwhile, what has been copied has no gap."""
+        """The files below a directory of the store, grouped by directory, the newest first in each.
+        So the copy has no gap if the oldest files are deleted meanwhile."""
         files = sorted(self.files(below), key=lambda file: file.place.name, reverse=True)
         return sorted(files, key=lambda file: file.path.rpartition("/")[0])
 
@@ -97,7 +99,7 @@ class Listing:
         return found
 
     def data_bytes(self) -> int:
-        """About how much there is to be read: what has its blocks."""
+        """About how many bytes there are to be read: those that take space on disk."""
         total = 0
         for file in self.files():
             try:
@@ -139,7 +141,7 @@ class Listing:
 
 
 def _identity(directory: Path) -> tuple[int, int] | None:
-    """What tells a directory from others; None where it has gone."""
+    """Device and inode of a directory; None: it has gone."""
     try:
         status = os.stat(directory)
     except FileNotFoundError:
@@ -148,13 +150,14 @@ def _identity(directory: Path) -> tuple[int, int] | None:
 
 
 def _refused(error: OSError) -> None:
-    """What a broker removes meanwhile is no error; a directory that may not be read is."""
+    """Passes over a directory that a broker has removed meanwhile. :raises CannotRead: a directory
+    may not be read."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise CannotRead(path=str(error.filename), reason=error.strerror) from error
 
 
 def found(file: SourceFile, opener: Opener = Content) -> Found | None:
-    """A file, opened; None where it has gone, or nothing of it is wanted.
+    """Opens a file. None: it has gone, or nothing of it is wanted.
 
     :raises CannotRead: the system refuses.
     """

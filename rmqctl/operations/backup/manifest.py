@@ -1,11 +1,12 @@
 """The manifest of a backup: what it holds, file by file, as lines of JSON.
 
-The first line tells of the backup, one of each file follows, the last one counts them: a manifest
-that was cut off has none. The backup's id is the SHA-256 of these bytes. A backup that goes on from
-another one names its id, so a chain is proven from its newest manifest back to the first.
+The first line describes the backup. A line for each file follows. The last line counts them, so
+that a manifest which was cut off is known. The SHA-256 of all these bytes is the backup's id. A
+backup that is made on another one names its id: so the newest manifest of a chain proves all
+others.
 
-A manifest is input: paths lead nowhere but below the directory that is restored, and no number in
-it becomes an allocation.
+A manifest may come from anywhere: its paths must lie below the directory that is restored, and no
+number in it becomes an allocation.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ MANIFEST = "rmqctl-backup.ndjson"
 FILES = "store"
 #: The version of all that is written here.
 FORMAT = 1
-#: Bytes of one line, and of all. Two million files take less; more would be no store's.
+#: Most bytes of a line, and of a manifest. Two million files take less; no store has more.
 _LONGEST_LINE = 1 << 16
 _LONGEST = 1 << 30
-#: No file that is backed up is longer: a broker maps a file with 31 bits.
+#: Most bytes of a file that is backed up, far more than a broker can map (31 bits).
 MOST_SIZE = 1 << 44
 _NAME_BYTES = 255
 _PATH_BYTES = 4096
@@ -40,9 +41,9 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 class Entry(NamedTuple):
     """A file of the store.
 
-    Its bytes before ``data_end`` have the hash ``sha256``, and zeros follow up to ``size``. This
-    backup holds those from ``stored_from`` on, with the hash ``stored_sha256``, of which
-    ``stored_bytes`` are no holes; what stands before is in the backup that this one goes on from.
+    Its bytes before ``data_end`` have the hash ``sha256``; zeros follow up to ``size``. This backup
+    holds the bytes from ``stored_from`` to ``data_end``, with the hash ``stored_sha256``, of which
+    ``stored_bytes`` are not holes. The bytes before are in the backup that it is made on.
     """
 
     path: str
@@ -57,17 +58,18 @@ class Entry(NamedTuple):
 
     @property
     def part(self) -> str:
-        """Directory of the store in which the file lies; that of a file in none is ``other``."""
+        """The directory of the store in which the file lies; ``other`` for a file in the store's
+        own directory."""
         return self.path.partition("/")[0] if "/" in self.path else "other"
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a manifest tells of its backup. Offsets are None where the store could not be read as
+    """What a manifest says of its backup. Offsets are None where the store could not be read as
     one.
 
-    ``physical_offset`` is where the log ends in the backup, ``dispatched_offset`` before which
-    physical offset queues and index end; ``is_live`` says that somebody wrote meanwhile.
+    In the backup the log ends at ``physical_offset``; queues and index have all records before
+    ``dispatched_offset``, and no others. ``is_live``: the store was being written meanwhile.
     """
 
     made_timestamp: int
@@ -81,7 +83,7 @@ class Head:
 
 @dataclass(slots=True)
 class Manifest:
-    """A backup by its manifest. ``directories`` are those with nothing in them."""
+    """The manifest of a backup. ``directories`` are the empty ones."""
 
     head: Head
     files: dict[str, Entry] = field(default_factory=dict)
@@ -95,26 +97,26 @@ class Manifest:
 
     @property
     def stored_bytes(self) -> int:
-        """How much of it this backup holds, without holes."""
+        """How many bytes this backup holds, without holes."""
         return sum(entry.stored_bytes for entry in self.files.values())
 
 
 def is_amid_repair(manifest: Manifest) -> bool:
-    """Whether the store was between old and new when it was copied, for a repair had been cut
-    off."""
+    """Whether a repair of the store had been cut off when it was copied, so that the store is
+    between old and new."""
     return f"{REPAIR}/{JOURNAL}" in manifest.files
 
 
 def holds(manifest: Manifest, entry: Entry) -> bool:
-    """Whether a backup has something of a file: of the first one of a chain all, also those that
-    are empty; of others what has changed."""
+    """Whether a backup holds something of a file. The first one of a chain holds every file, also
+    those without data; others hold what has changed."""
     return entry.stored_from < entry.data_end or entry.data_end == 0 or manifest.head.base is None
 
 
 def write_lines(manifest: Manifest) -> Iterator[bytes]:
-    """The manifest's bytes, line by line; its ``id`` is set behind the last one.
+    """The manifest's bytes, line by line. Its ``id`` is set after the last line.
 
-    :raises TooManyFiles: nobody would read it again.
+    :raises TooManyFiles: the manifest would be longer than any that is read.
     """
     digest, total = hashlib.sha256(), 0
     for row in _rows(manifest):
@@ -139,9 +141,10 @@ def _rows(manifest: Manifest) -> Iterator[dict[str, Any]]:
 
 
 def read_manifest(file: IO[bytes], name: str) -> Manifest:
-    """Reads a manifest, and checks that it can be one.
+    """Reads a manifest, and checks it.
 
-    :param name: of the backup, for errors. :raises BackupUnsound: it is none, or cut off.
+    :param name: the name of the backup, for errors.
+    :raises BackupUnsound: it is no manifest, or was cut off.
     """
     try:
         return _read(_lines(file))
@@ -164,7 +167,7 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
 
 def _read(lines: Iterable[bytes]) -> Manifest:
     digest, manifest = hashlib.sha256(), None
-    #: What stands in a path as a directory, or as a file.
+    #: Paths that are directories: of a line, or above the path of one.
     parents: set[str] = set()
     for number, line in enumerate(lines, 1):
         digest.update(line)
@@ -197,7 +200,7 @@ def _read(lines: Iterable[bytes]) -> Manifest:
 
 
 def _add(manifest: Manifest, path: str, parents: set[str], number: int) -> None:
-    """Notes a path. :raises _Wrong: it is there, or a file stands in its way."""
+    """Notes a path. :raises _Wrong: it is listed already, or one of its parents is a file."""
     above = path
     is_new = path not in manifest.files and path not in parents
     while "/" in above and is_new:
@@ -265,7 +268,7 @@ def _path(row: dict[str, Any], line: int) -> str:
 
 
 def is_sound_path(path: str) -> bool:
-    """Whether a path names something below the directory from which it counts."""
+    """Whether a relative path names something below the directory where it begins."""
     try:
         data = path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

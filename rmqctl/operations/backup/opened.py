@@ -1,4 +1,4 @@
-"""Backups as they are named, and which of them make one store."""
+"""Opens backups by their places, and puts those of one store in order."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ class Backup(Protocol):
 
 
 def open_backup(place: str) -> Backup:
-    """A backup by its place. :raises BackupNotFound, BackupUnsound, BackupUnreachable: it is none,
-    or cannot be read."""
+    """Opens the backup at a place.
+
+    :raises BackupNotFound, BackupUnsound, BackupUnreachable: there is none, or it cannot be read.
+    """
     if not places.is_url(place) and places.local(place).is_dir():
         return Directory(places.local(place))
     return Archive(place)
 
 
 def manifest_of(place: str) -> Manifest:
-    """The manifest of a backup, or one that lies by itself (``.ndjson``)."""
+    """The manifest of a backup. The place may also be that of a manifest alone (``.ndjson``)."""
     if place.partition("?")[0].endswith(".ndjson"):
         with places.opened(place) as file:
             return read_manifest(file, places.shown(place))
@@ -41,7 +43,7 @@ def manifest_of(place: str) -> Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Backups of which each goes on from the one before; the first one from none."""
+    """Backups, of which each is made on the one before; the first one is full."""
 
     backups: list[Backup]
 
@@ -51,9 +53,9 @@ class Chain:
         return self.backups[-1].manifest
 
     def needed(self) -> list[set[str]]:
-        """Paths of what is taken from each backup.
+        """For each backup the paths of the files of which something is taken from it.
 
-        :raises ChainBroken: a file goes on from what the backup before does not have.
+        :raises ChainBroken: a file needs bytes that the backup before does not have.
         """
         taken: list[set[str]] = [set() for _ in self.backups]
         for path, entry in self.manifest.files.items():
@@ -73,9 +75,9 @@ class Chain:
 
 
 def chain_of(backups: Sequence[Backup]) -> Chain:
-    """Puts backups in order, whatever order they are named in.
+    """Puts backups in order; they may be given in any order.
 
-    :raises ChainBroken: one lacks, or they are several chains.
+    :raises ChainBroken: one is missing, or they are several chains.
     """
     by_id = {backup.manifest.id: backup for backup in backups}
     parents = {backup.manifest.head.base for backup in by_id.values()}

@@ -52,9 +52,9 @@ def missing(package: str, what: str, error: ImportError) -> BackupLibraryMissing
 
 @contextmanager
 def told(place: str) -> Iterator[None]:
-    """Makes rmqctl's error of whatever a file system behind a URL raises.
+    """Inside, whatever a file system behind a URL raises becomes rmqctl's own error.
 
-    :raises BackupUnreachable: instead.
+    :raises BackupUnreachable: in its place.
     """
     try:
         yield
@@ -78,9 +78,10 @@ def _filesystem(place: str) -> tuple[Any, str]:
 
 @contextmanager
 def opened(place: str) -> Iterator[IO[bytes]]:
-    """A backup's file, for reading at any position.
+    """Opens a backup's file, to be read at any position.
 
-    :raises BackupNotFound: there is none. :raises CannotRead, BackupUnreachable: it is refused.
+    :raises BackupNotFound: there is no such file.
+    :raises CannotRead, BackupUnreachable: the system, or the file system of the URL, refuses.
     """
     if is_url(place):
         filesystem, path = _filesystem(place)
@@ -102,7 +103,7 @@ def opened(place: str) -> Iterator[IO[bytes]]:
 
 
 class _Told:
-    """A file behind a URL, whose errors are rmqctl's."""
+    """A file behind a URL. Its errors become rmqctl's (:func:`told`)."""
 
     def __init__(self, file: Any, place: str) -> None:
         self._file, self._place = file, place
@@ -124,18 +125,19 @@ class _Told:
             return cast(int, self._file.seek(position, whence))
 
     def flush(self) -> None:
-        """What is written goes there in pieces, and the last one when it is closed."""
+        """Does nothing: pieces are sent when they are full, and the last one at the close."""
 
 
 @contextmanager
 def created(place: str) -> Iterator[IO[bytes]]:
-    """A new file of a backup, for writing; nothing has its name where this raises.
+    """Makes the file of a new backup. If this raises, no file has its name.
 
-    On this machine it is written beside its place, and renamed when it is whole and on disk. What
-    a kill leaves there the next run writes over; behind a URL it is what that file system leaves.
+    On this machine the file is written beside its place, and renamed when it is whole and on disk.
+    The next run overwrites what a kill has left there. Behind a URL, what a kill leaves depends on
+    the file system.
 
-    :raises OutputExists: there is something. :raises OutputInUse: another one writes it.
-    :raises CannotWrite, BackupUnreachable: the disk is full, or it is refused.
+    :raises OutputExists: something has its name. :raises OutputInUse: another process writes it.
+    :raises CannotWrite, BackupUnreachable: the disk is full, or the system refuses.
     """
     if is_url(place):
         yield from _created_behind_url(place)
@@ -167,7 +169,7 @@ def created(place: str) -> Iterator[IO[bytes]]:
 
 
 def _lock(descriptor: int, building: Path, target: Path) -> None:
-    """:raises OutputInUse: another process writes the file, or has just ended doing so."""
+    """:raises OutputInUse: another process writes the file, or has just renamed it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""restore: a store from a backup and those that it goes on from."""
+"""restore: makes a store from a backup, and the backups that it is made on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What a restore takes from where. ``needed`` are paths, of each backup of the chain."""
+    """What a restore takes from where. ``needed`` has the paths for each backup of the chain."""
 
     chain: Chain
     needed: list[set[str]]
@@ -32,7 +32,7 @@ class RestorePlan:
 
     @property
     def bytes_to_do(self) -> int:
-        """What is read of the backups, and of what was written."""
+        """How many bytes are read: of the backups, and of the new store, to check it."""
         stored = sum(
             backup.manifest.files[path].stored_bytes
             for backup, paths in zip(self.chain.backups, self.needed, strict=True)
@@ -42,9 +42,10 @@ class RestorePlan:
 
 
 def plan_restore(places: Sequence[str], output: Path) -> RestorePlan:
-    """Reads the manifests, and puts them in order.
+    """Reads the manifests, and puts the backups in order.
 
-    :raises ChainBroken: they make no one store. :raises BackupNotFound, BackupUnsound: one is none.
+    :raises ChainBroken: they do not make one store.
+    :raises BackupNotFound, BackupUnsound: one is no backup, or is damaged.
     :raises OutputExists: ``output`` holds something.
     """
     chain = chain_of([open_backup(place) for place in places])
@@ -53,9 +54,11 @@ def plan_restore(places: Sequence[str], output: Path) -> RestorePlan:
 
 
 def restore(plan: RestorePlan, progress: Progress = lambda done: None) -> None:
-    """Makes the store, which appears when every file has been read again and is what was backed up.
+    """Makes the store. It appears when every file has been read again, and has the hash of the
+    manifest.
 
-    :raises BackupUnsound: a file is not. :raises OutputExists, OutputInUse, CannotWrite: as of
+    :raises BackupUnsound: a file has another hash.
+    :raises OutputExists, OutputInUse, CannotWrite: as of
         :func:`~rmqctl.engine.files.newdirectory.new_directory`; nothing is left.
     """
     manifest = plan.chain.manifest
@@ -80,7 +83,7 @@ def restore(plan: RestorePlan, progress: Progress = lambda done: None) -> None:
 
 
 def _check(plan: RestorePlan, building: Path, entry: Entry, counted: _Counted) -> None:
-    """:raises BackupUnsound: a file that was written is not what was backed up."""
+    """Reads a file of the new store again. :raises BackupUnsound: it is not what was backed up."""
     content = Content(MappedFile.open(building / entry.path), entry.data_end)
     digest = Digest()
     try:

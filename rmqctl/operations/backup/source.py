@@ -1,16 +1,18 @@
-"""What is copied of a store, file by file: of one that stands still all, of one that is being
-written what agrees with itself.
+"""What is copied of a store, file by file: everything of a store that stands still, and a
+consistent part of one that is being written.
 
-While a broker writes, the order makes the copy. The offsets of consumers and of delayed messages,
-how far the timer of 5.x has delivered, and the checkpoint come first: they may say less than the
-rest, and never more. Then the end of the log is named (``physical_offset``), and the log copied up
-to there, from its newest file back, for retention takes the oldest. Queues and index are copied
-when all before that has been dispatched, into the last queue
-(:mod:`~rmqctl.operations.backup.derived`), and cut there. Where the dispatch stands still before
-it, they are cut where it stands (``dispatched_offset``): a start dispatches the rest again
-(``DefaultMessageStore#start``) and adds nothing twice; one of 5.x does so after a crash only, and
-leaves out the first message at any other time (``CommitLog#recoverNormally``).
-What else is in ``config/`` comes last.
+While a broker writes, the order of copying makes the copy consistent:
+
+1. The offsets of consumers and of delayed messages, how far the timer of 5.x has delivered, and the
+   checkpoint. They may be behind the rest, but never ahead.
+2. The log, up to where it ends then (``physical_offset``). Its newest file comes first, as
+   retention deletes the oldest.
+3. Queues and index, cut at that offset, when all records before it have been dispatched to every
+   queue (:mod:`~rmqctl.operations.backup.derived`). If the dispatch stands still before that, they
+   are cut where it stands (``dispatched_offset``). A start then dispatches the rest again
+   (``DefaultMessageStore#start``), and adds nothing twice. One of 5.x does so only after a crash;
+   at any other time it leaves out the first message (``CommitLog#recoverNormally``).
+4. All other files of ``config/``.
 """
 
 from __future__ import annotations
@@ -41,29 +43,33 @@ from rmqctl.operations.verify.snapshot import newest_unit_end
 
 _CONFIG = "config/"
 _BACKUP, _TEMPORARY = ".bak", ".tmp"
-#: What may say less than log and queues, and never more.
+#: Files that may be behind the log and the queues, but never ahead of them.
 _FIRST = ("config/consumerOffset.json", "config/delayOffset.json", paths.TIMER_CHECKPOINT)
-#: Times that a file of ``config/`` is looked for, and seconds between: a broker deletes it before
-#: it renames the new one (``MixAll#string2File``).
+#: How often a file of ``config/`` is looked for, and seconds between two looks: a broker deletes it
+#: before it gives the new one its name (``MixAll#string2File``).
 _LOOKS, _BETWEEN_SECONDS = 5, 0.02
-#: Looks at the newest units, and seconds between, before the dispatch counts as standing still.
+#: After so many looks at unchanged newest units, with so many seconds between them, the dispatch
+#: counts as standing still.
 _DISPATCH_LOOKS, _DISPATCH_SECONDS = 20, 0.05
-#: Looks at what a dispatch under way has still to write, before it counts as missing for good.
+#: After so many looks, what a dispatch has not written counts as missing for good.
 _DERIVED_LOOKS = 100
 
 
 class Source:
-    """A store that is copied. The offsets are known when all files have come; None where the log
-    cannot be read as one."""
+    """A store that is copied. Its offsets are known when all files have come; they are None where
+    the log cannot be read as one."""
 
     min_physical_offset: int | None = None
     physical_offset: int | None = None
     dispatched_offset: int | None = None
 
     def __init__(self, root: Path, config: MessageStoreConfig, scratch: Path | None) -> None:
-        """:param scratch: where a copy of the newest index file lies meanwhile; None: where the
-        system has temporary files. Errors as of :class:`Listing`. :raises NotAFile: a file of the
-        log is a link that leads nowhere."""
+        """:param scratch: the directory for a temporary copy of the newest index file; None: the
+        system's directory of temporary files.
+
+        Errors as of :class:`Listing`. :raises NotAFile: a file of the log is a link that leads
+        nowhere.
+        """
         self.root = root
         self.listing = Listing(root, config)
         self._config = config
@@ -72,7 +78,7 @@ class Source:
     def whole(self) -> Iterator[Found]:
         """All files as they are.
 
-        :raises StoreChanging: somebody has changed one of them meanwhile.
+        :raises StoreChanging: another program has changed one of them meanwhile.
         """
         end = self.physical_offset = self.dispatched_offset = self._log_end()
         before = self.listing.state()
@@ -97,12 +103,13 @@ class Source:
                 self.min_physical_offset = store.min_offset
                 return store.max_offset
         except FileLengthContradiction:
-            return None  # It is copied as it is, to be looked at elsewhere.
+            return None  # The log cannot be read as one; its files are copied as they are.
 
     def live(self) -> Iterator[Found]:
-        """What agrees with itself of a store that is written meanwhile.
+        """The consistent part of a store that is being written.
 
-        :raises StoreChanging: the log was cut. :raises UnsupportedStore: it has more than is known.
+        :raises StoreChanging: the log was cut, or parts of the store were replaced.
+        :raises UnsupportedStore: the store has something that rmqctl does not know.
         """
         check_understood(self.root, self._config)
         repairs = _repairs(self.root)
@@ -128,8 +135,8 @@ class Source:
             raise StoreChanging(path=str(self.root), reason="its parts were made anew")
 
     def _dispatched(self, end: int, queue_file_size: int) -> int:
-        """Up to where all messages have units; waits for those before ``end``. Behind the last of
-        them may be records that get none."""
+        """The physical offset up to which all messages have units; waits for those before ``end``.
+        Records behind the last of these messages may be of kinds that get no units."""
         newest, looks = newest_unit_end(self.root, queue_file_size), 0
         while newest < end and looks < _DISPATCH_LOOKS:
             time.sleep(_DISPATCH_SECONDS)
@@ -138,8 +145,9 @@ class Source:
         return newest
 
     def _await_others(self, limit: int) -> None:
-        """Waits until all queues, and the index, have what one of them has of the records before a
-        physical offset. What does not come is missing for good: it was deleted, or is damaged."""
+        """Waits until all queues, and the index, have everything of the records before a physical
+        offset that one queue has. What does not come is missing for good: it was deleted, or is
+        damaged."""
         with MessageStore(self.root, self._config) as store:
             wanted = wanted_before(store, limit)
         before: list[str] = []
@@ -169,11 +177,12 @@ class Source:
                 yield from _some(found(file, opener))
 
     def _others(self) -> Iterator[Found]:
-        """What is neither log nor made of it; what a start would take for a crash, and what a
-        broker is about to rename, are left out."""
+        """All files but the log, what is derived from it, and those that were copied first. Left
+        out are ``abort``, which a start takes for a crash, and files that a broker is about to
+        rename."""
         taken = [paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX]
         if not is_amid_repair(self.root):
-            taken.append(REPAIR)  # Something is being built there, and nobody needs it.
+            taken.append(REPAIR)  # A repair has changed nothing yet: the copy does not need it.
         first = {*_FIRST, *(name + _BACKUP for name in _FIRST), paths.CHECKPOINT}
         # 5.x keeps what was in it before.
         first |= {paths.ABORT, paths.ABORT + _BACKUP}
@@ -185,7 +194,7 @@ class Source:
                 yield from self._settled(file)
 
     def _settled(self, file: SourceFile) -> Iterator[Found]:
-        """A file that a broker replaces at times, if it is there."""
+        """A file that a broker replaces at times, if there is one."""
         for _ in range(_LOOKS):
             one = found(file)
             if one is not None:
@@ -201,7 +210,7 @@ class Source:
 
 
 def _check_log(store: MessageStore) -> None:
-    """:raises CommitLogMissing: there are units, and no log: the backup would have no messages.
+    """:raises CommitLogMissing: there are units but no log: the backup would have no messages.
     :raises NotAFile: a file of the log is a link that leads nowhere."""
     store.commit_log.files.check_regular(links_only=True)
     if not store.commit_log.files.entries and store.dispatched_to >= 0:
@@ -209,8 +218,8 @@ def _check_log(store: MessageStore) -> None:
 
 
 def _repairs(root: Path) -> tuple[list[str], list[str]]:
-    """What tells whether a repair, or a rebuild, has put other parts into a store meanwhile: the
-    directories that keep what was replaced, and how far a repair has come that is not ended."""
+    """Names that change when a repair or a rebuild replaces parts of the store: the directories
+    that keep what was replaced, and the files of a repair that is not ended."""
     heads = (KEPT_BY_REPAIR, KEPT_BY_REBUILD)
     kept = [name for name in paths.scan_names(root) if name.startswith(heads)]
     if not is_amid_repair(root):

@@ -1,7 +1,7 @@
 """A backup as a directory: the store's files as they are, and the manifest beside them.
 
-``store/`` in it is a store that any tool may read, where the backup goes on from no other one;
-else its files hold what has changed, at its place, and holes before.
+``store/`` of a full backup is a store that any tool can read. The files of a backup that is made on
+another one hold only what has changed, at its place, with holes before it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from rmqctl.operations.backup.manifest import (
 
 
 class TreeWriter:
-    """Makes files below a new directory: what is zeros becomes a hole."""
+    """Makes files below a new directory. Pages of zeros become holes."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._made: list[Path] = []
 
     def add(self, entry: Entry, extents: list[Extent], pieces: Iterable[Piece]) -> None:
-        """:meth:`store` for who knows the extents of the pieces."""
+        """:meth:`store`, with the extents of the pieces, which are not needed here."""
         self.store(entry, pieces)
 
     def store(self, entry: Entry, pieces: Iterable[Piece]) -> None:
-        """Makes a file with some pieces, or adds them to one that was made before.
+        """Makes a file with these pieces, or writes them to a file that was made before.
 
         :raises CannotWrite: the disk is full.
         """
@@ -66,7 +66,7 @@ class TreeWriter:
         for name in directories:
             (self._root / name).mkdir(parents=True, exist_ok=True)
         for entry in entries:
-            # Of a file of which only the length has changed no later backup holds anything.
+            # No later backup holds anything of a file whose length alone has changed.
             os.truncate(self._root / entry.path, entry.size)
         sync_files(self._made)
         for entry in entries:
@@ -86,7 +86,7 @@ class DirectoryWriter:
         self.add = self._files.add
 
     def finish(self, manifest: Manifest) -> None:
-        """Writes the manifest, behind everything else."""
+        """Completes the files, then writes the manifest."""
         held = [entry for entry in manifest.files.values() if holds(manifest, entry)]
         self._files.finish(held, manifest.directories)
         with (self._building / MANIFEST).open("xb") as file:
@@ -102,7 +102,7 @@ class Directory:
     def __init__(self, path: Path) -> None:
         """Reads the manifest.
 
-        :raises BackupNotFound: there is none. :raises BackupUnsound: it is damaged.
+        :raises BackupNotFound: there is no manifest. :raises BackupUnsound: it is damaged.
         """
         self.name, self._path = str(path), path
         if not (path / MANIFEST).is_file():
@@ -111,10 +111,11 @@ class Directory:
             self.manifest = read_manifest(file, self.name)
 
     def parts(self) -> Iterator[tuple[Entry, Iterator[Piece]]]:
-        """What the backup holds of each file; pieces are taken before the next.
+        """The files, each with the pieces that the backup holds of it. The pieces of a file have to
+        be taken before the next one is asked for.
 
-        :raises BackupUnsound: a file is missing, or of another length, or has larger holes than
-            any that was backed up.
+        :raises BackupUnsound: a file is missing, has another length, or larger holes than a backup
+            has.
         """
         for entry in self.manifest.files.values():
             if not holds(self.manifest, entry):
