@@ -57,6 +57,19 @@ def test_rows_and_exit_codes(cli: Cli, damaged: Path, tmp_path: Path) -> None:
     assert whole.code == 1  # A message lacks, by the numbers of the others.
 
 
+def test_a_whole_file_under_another_name_is_named(cli: Cli, store: Path, tmp_path: Path) -> None:
+    """Its messages are told as lost; with its own name none is."""
+    second = sorted((store / "commitlog").iterdir())[1]
+    path = second.rename(second.with_name(f"{second.name}.moved"))
+    wanted = ("salvage", "--output", tmp_path / "new", "--dry-run", *NDJSON)
+    done = cli(*wanted, store=store)
+    assert done.code == 1 and done.rows[-1]["lost"] > 0
+    assert f"{path} is the file {second.name} of the log" in done.err
+    path.rename(second)
+    done = cli(*wanted, store=store)
+    assert done.code == 0 and done.err == ""
+
+
 def test_a_sound_store_is_copied(cli: Cli, store: Path, tmp_path: Path) -> None:
     (store / "config").mkdir()
     (store / "config" / "topics.json").write_text("{}")

@@ -93,6 +93,11 @@ def command(
             writer.summary(**summary)
         finally:
             plan.close()
+    for place, path in sorted(plan.misnamed.items()):
+        settings.note(
+            f"note: {path} is the file {place:020d} of the log, as its first records say, and "
+            "counts as lost here: give it that name, then nothing in it is."
+        )
     if summary["passed_over"] and not placeholders:
         settings.note(
             f"note: consumers that come by an empty number may pass over up to "

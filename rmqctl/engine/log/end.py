@@ -32,15 +32,16 @@ class LogEnd(NamedTuple):
     obstacle: Damage | None
 
 
-def is_of_other_file(entry: FileEntry, named: int) -> bool:
+def is_of_other_file(entry: FileEntry, named: int, file_size: int) -> bool:
     """Whether a file's first record belongs to the start of another file, because files were
     swapped or renamed.
 
     A crash does not leave that: a new file is all zeros, and a torn record in it names this place.
 
     :param named: PHYSICALOFFSET of the file's first record.
+    :param file_size: bytes of a whole file of the log.
     """
-    return named >= 0 and named != entry.file_from_offset and named % entry.size == 0
+    return named >= 0 and named != entry.file_from_offset and named % file_size == 0
 
 
 def check_end(end: LogEnd) -> None:

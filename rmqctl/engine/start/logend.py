@@ -200,6 +200,6 @@ def _misplaced_file(log: CommitLog, start: int) -> Damage | None:
     if first is None or first.magic_code not in TAILS:
         return None
     named = first.physical_offset
-    if not is_of_other_file(entry, named):
+    if not is_of_other_file(entry, named, log.file_size):
         return None
     return Damage(start, 0, MISPLACED_FILE, entry.path.name, str(named))

@@ -1,5 +1,6 @@
 """lint: the directory of a store by names, lengths and rights alone; no file is opened but the
-first index files, whose lengths prove nothing.
+first index files, whose lengths prove nothing, and what has no name of a file of the log, but may
+be one.
 
 One look at each directory and one at each file: it takes as long for a terabyte as for nothing.
 """
@@ -23,6 +24,7 @@ from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
 from rmqctl.engine.index.geometry import known_geometry
+from rmqctl.engine.log.misnamed import file_name
 from rmqctl.engine.settings import filesizes
 from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -42,7 +44,13 @@ from rmqctl.operations.verify.directories import (
     check_topic_directory,
     shown,
 )
-from rmqctl.operations.verify.findings import Tally, advised, finding
+from rmqctl.operations.verify.findings import (
+    MISPLACED,
+    NAMED_OTHERWISE,
+    Tally,
+    advised,
+    finding,
+)
 from rmqctl.operations.verify.laterstart import check_later_start
 
 #: What a broker has open beside the files of its store: jars, connections, logs.
@@ -241,14 +249,19 @@ class _Lint:
         directories = log_directories(self.root, self.config).all
         files = [file for directory in directories for file in self._listed(str(directory))]
         self.summary.log_files = len(files)
+        misnamed: set[int] = set()
         if not all(_is_plain(file, size) for file in files):
             for directory in directories:
-                yield from check_log_files(self.root, directory, size, directories)
+                for found in check_log_files(self.root, directory, size, directories):
+                    misnamed |= {int(found.expected or 0)} if found.advice == MISPLACED else set()
+                    yield found
         if any(str(directory) in self._refused for directory in directories):
             return
         for start, end in _gaps(files, size):
-            lost = {"expected": f"{start:020d}", "found": f"no file for {end - start} bytes"}
-            yield finding("commitlog-file-missing", physical_offset=start, **lost)
+            lost = {"expected": file_name(start), "found": f"no file for {end - start} bytes"}
+            missing = finding("commitlog-file-missing", physical_offset=start, **lost)
+            is_there = any(place in range(start, end) for place in misnamed)
+            yield missing._replace(advice=NAMED_OTHERWISE) if is_there else missing
         if not files and any(self._listed(str(self.root / paths.CONSUME_QUEUE))):
             yield finding("commitlog-missing", path=paths.COMMIT_LOG)
 

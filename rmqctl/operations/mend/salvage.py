@@ -22,6 +22,7 @@ from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.newdirectory import free_place, new_directory
 from rmqctl.engine.index.geometry import known_geometry
 from rmqctl.engine.log.commitlog import RECORD_HEAD
+from rmqctl.engine.log.misnamed import misnamed_files
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
@@ -34,7 +35,7 @@ from rmqctl.engine.settings.filesizes import (
     consume_queue_ext_file_size,
     consume_queue_file_size,
 )
-from rmqctl.engine.settings.logdirectories import dledger_logs, in_own_directory
+from rmqctl.engine.settings.logdirectories import dledger_logs, in_own_directory, log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import batch_topics, check_understood
 from rmqctl.errors import UsageError
@@ -94,7 +95,9 @@ class FilledGap(NamedTuple):
 
 @dataclass(slots=True)
 class SalvagePlan:
-    """What a salvage will write. ``pieces`` are the whole new log, in order."""
+    """What a salvage will write. ``pieces`` are the whole new log, in order; ``misnamed`` are whole
+    files of the old one under names that are not theirs, by their first offsets: what is in them
+    counts as lost."""
 
     wanted: Salvage
     config: MessageStoreConfig
@@ -103,6 +106,7 @@ class SalvagePlan:
     reading: Reading
     pieces: list[Piece] = field(default_factory=list)
     gaps: list[FilledGap] = field(default_factory=list)
+    misnamed: dict[int, Path] = field(default_factory=dict)
 
     def filled(self, physical_offset: int) -> Piece | None:
         """The piece that stands where a record was lost."""
@@ -167,6 +171,7 @@ def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePl
         _widen(reading, log)
         queues.close()
         plan = SalvagePlan(wanted, config_of_output(root, config, file_size), log, other, reading)
+        plan.misnamed = misnamed_files(log_directories(root, config).all, file_size)
         _fill(plan)
         undo.pop_all()
         return plan

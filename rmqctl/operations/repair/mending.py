@@ -12,7 +12,7 @@ from rmqctl.errors import RmqctlError
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.planfile import MOVED_ROOMS
 from rmqctl.operations.verify.directories import LEADS_NOWHERE
-from rmqctl.operations.verify.findings import SALVAGED, WAS_WHOLE
+from rmqctl.operations.verify.findings import MISPLACED, SALVAGED, WAS_WHOLE
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -62,6 +62,10 @@ _BATCH_QUEUE = (
 _MOUNT_FIRST = (
     "A file of the log is a link that leads nowhere, and what is in it would be missed: mount that "
     "disk first, or remove the link where it is nobody's."
+)
+_NAME_FIRST = (
+    "A whole file of the log lies there under another name, and what is in it would be missed: "
+    "give it its own first, which its finding says."
 )
 _ONLY_LOG_FILE = (
     "There is no other file of the log, and without one a broker deletes all queues: bring it back "
@@ -155,6 +159,9 @@ class Mending:
 
     def _foreign_key(self, found: Finding) -> Key | None:
         path = found.path or ""
+        if found.advice == MISPLACED:
+            self.log_problem = self.log_problem or _NAME_FIRST
+            return None
         if found.found == LEADS_NOWHERE:
             if not path.startswith(paths.CONSUME_QUEUE):
                 self.log_problem = self.log_problem or _MOUNT_FIRST

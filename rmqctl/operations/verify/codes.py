@@ -29,9 +29,14 @@ _LOG_LOST = (
 
 #: The advice on a file of the log that begins with the record of another one.
 MISPLACED = (
-    "The file is whole, and another one's, as its first record says: files of the log were swapped "
+    "The file is whole, and another one's, as its first records say: files of the log were swapped "
     "or renamed. Keep the broker down, whose start may delete them; give each the name of its "
     "first record's place, in 20 digits, and verify again."
+)
+#: The advice on a file that is missing, and lies there under a name that is not its own.
+NAMED_OTHERWISE = (
+    "It is not lost: a file of the log's directory holds it under another name, as its first "
+    "records say. Keep the broker down, give it its own name, and verify again."
 )
 #: The advice on what stands behind the end of the log where units point there, too: after a crash,
 #: and after a clean stop.

@@ -10,10 +10,11 @@ from pathlib import Path
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS, FileEntry, is_offset_name, strays
 from rmqctl.engine.index.indexservice import is_index_name
+from rmqctl.engine.log.misnamed import own_name
 from rmqctl.engine.settings.filesizes import LEAST_QUEUE_FILE_SIZE, is_too_small
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import is_of_5
-from rmqctl.operations.verify.findings import ERROR, INFO, WARNING, Finding, finding
+from rmqctl.operations.verify.findings import ERROR, INFO, MISPLACED, WARNING, Finding, finding
 
 #: Of a link in a file's place, which may be on a disk that is not mounted.
 LEADS_NOWHERE = "a link that leads nowhere"
@@ -85,8 +86,12 @@ def _without_access(
 def check_log_files(
     root: Path, directory: Path, size: int, log_directories: tuple[Path, ...]
 ) -> Iterator[Finding]:
-    """Names and lengths in one of the directories of a log."""
-    yield from _check_files(root, directory, size, log_directories)
+    """Names and lengths in one of the directories of a log. What is no file by its name may be one
+    by its first record: its ``expected`` is the name that it should have."""
+    for found in _check_files(root, directory, size, log_directories):
+        path = root / (found.path or "")
+        own = own_name(path, log_directories, size) if found.code == "foreign-file" else None
+        yield found if own is None else found._replace(expected=own, advice=MISPLACED)
 
 
 def check_is_directory(root: Path, name: str) -> Iterator[Finding]:

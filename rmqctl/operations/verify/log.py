@@ -23,6 +23,7 @@ from rmqctl.engine.dispatch.multi import offsets_are_numbers
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import is_of_other_file
+from rmqctl.engine.log.misnamed import misnamed_files, place_in_file
 from rmqctl.engine.record.record import Blank, Damage, End
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Bytes, Ints, take
@@ -37,6 +38,7 @@ from rmqctl.operations.verify.dledger import EntryChecker
 from rmqctl.operations.verify.findings import (
     CODES,
     MISPLACED,
+    NAMED_OTHERWISE,
     TORN_BEHIND_ITS_UNIT,
     WAS_WHOLE,
     Finding,
@@ -210,7 +212,18 @@ class LogChecker:
             found=f"{damage.found} ({damage.length} bytes to the next record)",
             **self._where(damage.physical_offset),
         )
-        return found._replace(advice=MISPLACED) if self._is_misplaced(damage) else found
+        if self._is_misplaced(damage):
+            return found._replace(advice=MISPLACED)
+        return found._replace(advice=NAMED_OTHERWISE) if self._is_named_otherwise(damage) else found
+
+    def _is_named_otherwise(self, damage: Damage) -> bool:
+        """Whether a file that is missing is there, under a name that is not its own."""
+        if damage.reason != "commitlog-file-missing":
+            return False
+        files = self.log.files
+        directories = {entry.path.parent for entry in files.entries} | {files.directory}
+        missing = range(damage.physical_offset, damage.physical_offset + damage.length)
+        return any(place in missing for place in misnamed_files(directories, self.log.file_size))
 
     def _is_misplaced(self, place: Damage | End) -> bool:
         """Whether the front of a file is that of another one."""
@@ -220,7 +233,10 @@ class LogChecker:
             return False
         entry = files.entries[number]
         is_front = place.physical_offset == entry.file_from_offset
-        return is_front and is_of_other_file(entry, int(place.found))
+        size = self.log.file_size
+        if not is_front or not is_of_other_file(entry, int(place.found), size):
+            return False
+        return place_in_file(entry.path, size) == int(place.found)
 
     def _end(self, end: End) -> Iterator[Finding]:
         where = self._where(end.physical_offset)
