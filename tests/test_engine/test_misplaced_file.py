@@ -82,6 +82,19 @@ def test_a_log_whose_only_file_has_the_name_of_another(root: Path) -> None:
     refuses(root, int(others[-1].name))
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("name", ["{0}", "{0:020d}.bak"])
+def test_a_last_file_that_has_no_name_of_one(root: Path, name: str, is_killed: bool) -> None:
+    """Its messages would lose their units, and their places to what is put next."""
+    last = log_files(root)[-1]
+    last.rename(last.with_name(name.format(int(last.name))))
+    if is_killed:
+        (root / "abort").touch()
+    refuses(root, int(last.name))
+    if name == "{0}":  # Of which a broker makes the same number; the other one is none.
+        assert next_words(simulate_start(root, CONFIG)) == ("verify",)
+
+
 @pytest.mark.parametrize(
     ("swapped", "is_cut"),
     # A start reads files as they follow each other, and asks no record for its place.

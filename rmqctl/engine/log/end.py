@@ -58,9 +58,9 @@ def check_end(end: LogEnd) -> None:
     if end.obstacle is not None and end.obstacle.reason == MISPLACED_FILE:
         raise DamagedStore(
             reason=f"the file {end.obstacle.expected} of the log is the one of offset "
-            f"{end.obstacle.found}, as its first record says: an append would overwrite it, and "
-            "what belongs there would be given up. Files that were swapped or renamed are whole: "
-            "give them their names back",
+            f"{end.obstacle.found}, as its first record says: an append would take its place, "
+            "and what belongs there would be given up. Files that were swapped or renamed are "
+            "whole: give them their names back",
             physical_offset=end.obstacle.physical_offset,
         )
     if end.obstacle is not None:

@@ -15,6 +15,7 @@ from formats.constants import END_FILE_MIN_BLANK_LENGTH, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.dispatch.rules import has_bad_delay
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog, Step
 from rmqctl.engine.log.end import BAD_DELAY, MISPLACED_FILE, NEAR, LogEnd, is_of_other_file
+from rmqctl.engine.log.misnamed import place_in_file
 from rmqctl.engine.record.record import (
     LONGEST_PREFIX,
     TAILS,
@@ -50,7 +51,8 @@ def find_end(log: CommitLog, newest: Iterable[tuple[int, int]]) -> LogEnd:
     begin = log.offset_of(number, position)
     while True:
         if _ends_quietly(log, number, position):
-            return LogEnd(log.offset_of(number, position), timestamp, None)
+            end = log.offset_of(number, position)
+            return LogEnd(end, timestamp, _unnamed_file(log, end))
         offset = log.offset_of(number, position)
         if position >= 0 and offset - begin > _FAR:
             return end_behind(log, offset, timestamp)
@@ -189,7 +191,11 @@ def _obstacle(log: CommitLog, step: Step, timestamp: int) -> Damage | None:
 
 
 def _misplaced_file(log: CommitLog, start: int) -> Damage | None:
-    """A file of the log that begins at ``start`` with the first record of another one."""
+    """A file of the log that begins at ``start`` with the first record of another one, or that goes
+    on there under a name that is none."""
+    unnamed = _unnamed_file(log, start)
+    if unnamed is not None:
+        return unnamed
     number, position = _place(log, start)
     if log.files.framed or number == len(log.files.entries) or position:
         return None
@@ -203,3 +209,18 @@ def _misplaced_file(log: CommitLog, start: int) -> Damage | None:
     if not is_of_other_file(entry, named, log.file_size):
         return None
     return Damage(start, 0, MISPLACED_FILE, entry.path.name, str(named))
+
+
+def _unnamed_file(log: CommitLog, end: int) -> Damage | None:
+    """A whole file of the log that goes on at its end, or later, and has no name of one
+    (``393216``, ``00000000000000393216.bak``): somebody has renamed it."""
+    files = log.files
+    if not files.foreign:
+        return None
+    directories = {entry.path.parent for entry in files.entries} | {files.directory}
+    for name in files.foreign:
+        for directory in directories:
+            place = place_in_file(directory / name, log.file_size)
+            if place is not None and place >= end:
+                return Damage(end, 0, MISPLACED_FILE, name, str(place))
+    return None
