@@ -229,6 +229,12 @@ def _expanded(roots: Sequence[str]) -> list[str]:
     return list(stores.values())
 
 
+def is_local(options: dict[str, Any]) -> bool:
+    """Whether Spark runs here, as it comes: else names may be those of its settings, or a
+    cluster's, and only it knows them."""
+    return options["master"].startswith("local") and not options["conf"]
+
+
 @contextmanager
 def spark_session(
     options: dict[str, Any], advance: Callable[[int], None] | None = None, total: int = 0

@@ -10,7 +10,7 @@ import click
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.spark_options import LOCAL, spark_options, spark_session
+from rmqctl.cli.spark_options import LOCAL, is_local, spark_options, spark_session
 
 
 @make(
@@ -57,7 +57,8 @@ def command(
     transaction keeps its state, and a DELAY property delays nothing. Offsets, ids and store times
     are the new store's. The store appears when all of it is written.
     """
-    _check_source(source, options)
+    asked = {"ignore_body_crc": ignore_body_crc, "ignore_unknown": ignore_unknown}
+    _check_source(source, kind, options, asked)
     with (
         settings.writer(vertical=True) as writer,
         settings.progress("import", 1000, writer, counts=True) as advance,
@@ -65,30 +66,25 @@ def command(
     ):
         from rmqctl.spark.sink import importer
 
-        rows = importer.read(
-            spark,
-            source,
-            kind,
-            ignore_body_crc=ignore_body_crc,
-            ignore_unknown=ignore_unknown,
-        )
+        rows = importer.read(spark, source, kind, **asked)
         messages = importer.load(rows, str(settings.root), settings.config)
         writer.summary(store=str(settings.root), messages=messages)
     return 0
 
 
-def _check_source(source: str, options: dict[str, Any]) -> None:
-    """Before Spark is started, which takes long: whether there is anything. What a cluster, or a
-    file system of Hadoop's settings, calls so only they know.
+def _check_source(source: str, kind: str, options: dict[str, Any], asked: dict[str, bool]) -> None:
+    """Before Spark is started, which takes long: whether there is anything, and whether it begins
+    as messages do. What a cluster, or a file system of Hadoop's settings, calls so only they know.
 
     :raises click.UsageError: nothing on this machine has that name.
+    :raises UsageError: the first file holds something else.
     """
     from glob import iglob
 
     from rmqctl.engine.files.paths import local_path
 
     path = local_path(source)
-    if "://" in path or options["conf"] or not options["master"].startswith("local"):
+    if "://" in path or not is_local(options):
         return
     # Braces are a pattern of Hadoop's, and none of Python's.
     if not os.path.lexists(path) and "{" not in path and next(iglob(path), None) is None:
@@ -96,3 +92,9 @@ def _check_source(source: str, options: dict[str, Any]) -> None:
             f"--from {source}: nothing has that name. Give files of messages, such as `rmqctl "
             "export` writes, or their directory."
         )
+    from rmqctl.spark.session.session import check_spark
+
+    check_spark()
+    from rmqctl.spark.sink.firstlook import look
+
+    look(path, kind, **asked)

@@ -10,6 +10,7 @@ from rmqctl.cli.command import command as make
 from rmqctl.cli.spark_options import (
     LOCAL,
     SparkSettings,
+    is_local,
     output_options,
     several_stores,
     spark_options,
@@ -43,6 +44,10 @@ def command(
     """
     if output is not None:
         settings.check_outside("--output", output)
+    if is_local(options):
+        from rmqctl.spark.report.views import check_views
+
+        check_views(query)
     count, source = 0, settings.source_options
     with (
         settings.writer(format, "row", bulk=True) as writer,

@@ -5,4 +5,5 @@ Other rooms use:
 - :mod:`~rmqctl.spark.report.export`
 - :mod:`~rmqctl.spark.report.sql`
 - :mod:`~rmqctl.spark.report.stats`
+- :mod:`~rmqctl.spark.report.views`
 """

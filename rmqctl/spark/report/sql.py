@@ -18,6 +18,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.services.anyqueue import opened_queue, queue_directories
 from rmqctl.errors import UsageError
 from rmqctl.spark.remote.remote import RemoteStore
+from rmqctl.spark.report.views import NAMES, VIEWS, no_view
 from rmqctl.spark.session.jobs import is_connect, parallelism
 from rmqctl.spark.session.staging import is_remote
 from rmqctl.spark.source.datasource import broker_config, scan
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField
 
 _UNKNOWN_VIEW = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\].*?(`[^\n]*?`) cannot be found", re.DOTALL)
-VIEWS = {"messages": "commitlog", "units": "queue", "index_items": "index"}
 _QUEUES = (
     "topic string, queue_id bigint, min_offset bigint, max_offset bigint, "
     "max_physical_offset bigint, messages bigint, store string, broker string"
@@ -58,7 +58,7 @@ def query(spark: SparkSession, text: str, stores: list[str], options: dict[str, 
     """
     from pyspark.errors import AnalysisException
 
-    with _put_back(spark, (*VIEWS, "queues")):
+    with _put_back(spark, NAMES):
         _queues(spark, stores, options).createOrReplaceTempView("queues")
         for view, structure in VIEWS.items():
             # Bodies that the query does not read are not checked either.
@@ -70,10 +70,7 @@ def query(spark: SparkSession, text: str, stores: list[str], options: dict[str, 
             unknown = _UNKNOWN_VIEW.search(str(error))
             if unknown is None:
                 raise
-            views = ", ".join([*VIEWS, "queues"])
-            raise UsageError(
-                reason=f"there is no view {unknown[1].replace('`', '')}: there are {views}."
-            ) from error
+            raise no_view(unknown[1].replace("`", "")) from error
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 Other rooms use:
 
 - :mod:`~rmqctl.spark.sink.appender`
+- :mod:`~rmqctl.spark.sink.firstlook`
 - :mod:`~rmqctl.spark.sink.importer`
 - :mod:`~rmqctl.spark.sink.newstore`
 - :mod:`~rmqctl.spark.sink.writer`

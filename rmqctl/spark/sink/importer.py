@@ -6,6 +6,7 @@ their order; places in the log and the queues, ids and store times are the new s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.record.fields import (
@@ -96,19 +97,25 @@ def _columns(spark: SparkSession, source: str, kind: str, ignore_unknown: bool) 
         rows = reader.options(**options).csv(source)
     else:
         rows = reader.parquet(source)
-    known = {*COLUMNS, *_OF_BODIES, *PASSED_OVER, _BASE64, "body_encoding"}
+    check_columns(rows.columns, source, ignore_unknown)
     for name in rows.columns:
+        of = rows.schema[name].dataType.simpleString()
+        if name in _STRINGS and of != "string":
+            raise UsageError(reason=f"{source}: {name} must be a string, not {of}.")
+    return rows
+
+
+def check_columns(names: Sequence[str], source: str, ignore_unknown: bool) -> None:
+    """:raises UsageError: one is none of a message, or there is no topic."""
+    known = {*COLUMNS, *_OF_BODIES, *PASSED_OVER, _BASE64, "body_encoding"}
+    for name in names:
         if name not in known and not ignore_unknown:
             raise UsageError(
                 reason=f"{source} has a column {name!r}, which is none of a message "
                 f"({', '.join(COLUMNS)}): ignore_unknown passes it over."
             )
-        of = rows.schema[name].dataType.simpleString()
-        if name in _STRINGS and of != "string":
-            raise UsageError(reason=f"{source}: {name} must be a string, not {of}.")
-    if "topic" not in rows.columns:
+    if "topic" not in names:
         raise UsageError(reason=f"{source} has no column topic.")
-    return rows
 
 
 def _messages(rows: DataFrame, source: str, kind: str, ignore_body_crc: bool) -> DataFrame:

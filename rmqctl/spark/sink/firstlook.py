@@ -1,0 +1,93 @@
+"""A look at the first file of an import before Spark is started, which takes seconds: a name that
+is none of a message is told at once. What cannot be read so Spark says."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from glob import iglob
+from pathlib import Path
+
+from rmqctl.spark.sink.importer import check_columns
+from rmqctl.spark.sink.messagelines import LineReader
+
+#: Bytes of a first line, of a header too, that are looked at.
+_LONGEST = 8 << 20
+#: What Spark passes over in a directory.
+_HIDDEN = ("_", ".")
+
+
+def look(source: str, kind: str, *, ignore_body_crc: bool, ignore_unknown: bool) -> None:
+    """Looks at the columns of the first file of a path or pattern on this machine, or at its first
+    line, as :func:`~rmqctl.spark.sink.importer.read` does; parameters and errors are its own."""
+    file, partitions = _first_file(source)
+    if file is None:
+        return
+    if kind == "ndjson":
+        _look_at_line(file, partitions, LineReader(ignore_body_crc, ignore_unknown))
+        return
+    columns = _parquet_columns(file) if kind == "parquet" else _csv_columns(file)
+    if columns is not None:
+        check_columns([*columns, *partitions], source, ignore_unknown)
+
+
+def _first_file(source: str) -> tuple[Path | None, dict[str, str]]:
+    """The first file, with the values that names of directories below ``source`` give columns; None
+    where none is found so."""
+    top = Path(source)
+    if not os.path.lexists(source):
+        matches = sorted(iglob(source)) if "{" not in source else []
+        if not matches:
+            return None, {}
+        top = Path(matches[0])
+    for path in _files(top):
+        between = path.relative_to(top).parts[:-1]
+        pairs = [part.partition("=")[::2] for part in between if "=" in part]
+        return path, dict(pairs)
+    return None, {}
+
+
+def _files(top: Path) -> Iterator[Path]:
+    if top.is_file():
+        yield top
+        return
+    for directory, names, files in os.walk(top):
+        names[:] = sorted(name for name in names if not name.startswith(_HIDDEN))
+        yield from (Path(directory, name) for name in sorted(files) if not name.startswith(_HIDDEN))
+
+
+def _parquet_columns(file: Path) -> list[str] | None:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        return list(parquet.read_schema(file).names)
+    except (OSError, pyarrow.ArrowException):
+        return None
+
+
+def _csv_columns(file: Path) -> list[str] | None:
+    try:
+        with file.open(encoding="utf-8", newline="") as opened:
+            start = opened.read(_LONGEST)
+    except (OSError, UnicodeDecodeError):
+        return None  # A compressed one, perhaps.
+    header = next(csv.reader(start.splitlines(keepends=True)), None)
+    return header or None
+
+
+def _look_at_line(file: Path, partitions: dict[str, str], reader: LineReader) -> None:
+    import pyarrow
+
+    try:
+        with file.open("rb") as opened:
+            line = opened.readline(_LONGEST)
+        line.decode()
+    except (OSError, UnicodeDecodeError):
+        return
+    if not line.endswith(b"\n") and len(line) == _LONGEST:
+        return
+    columns = {"value": [line], "path": [str(file)], "topic": [partitions.get("topic")]}
+    for _ in reader.batches([pyarrow.RecordBatch.from_pydict(columns)]):
+        pass
