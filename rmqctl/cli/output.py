@@ -2,7 +2,7 @@
 
 - ``ndjson``: one object a line. ``json``: the same objects as one array.
 - ``csv``: the rows of one type (the command's main one, else the first row's), with a header of
-  the first row's fields. A note on stderr says how many rows of each other type were left out.
+  the first row's fields; without a row, of those that one would have. A note on stderr says how many rows of each other type were left out.
 - ``table``: on a terminal drawn by rich, in pages. Elsewhere it is plain aligned text: the first
   rows set the widths, and nothing is cut. Rows of other types than the main one, and the summary,
   are lines of their own.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -91,6 +91,8 @@ class RowWriter:
     :param wide: every field in tables, not only the chosen columns.
     :param quiet: print nothing.
     :param paged: on a terminal, through a pager; rows that are ``live`` never are.
+    :param heading: the main type's kind in :mod:`rmqctl.rows`, where that is not its name.
+    :param also: which optional fields rows of the main type would have.
     """
 
     def __init__(
@@ -104,6 +106,8 @@ class RowWriter:
         wide: bool = False,
         quiet: bool = False,
         paged: bool = False,
+        heading: str | None = None,
+        also: Sequence[str] = (),
     ) -> None:
         sink = Sink(paged=paged and not live)
         self._sink = sink
@@ -115,7 +119,7 @@ class RowWriter:
             encode = bulk_encoder() if bulk else lambda row: json_text(row).encode()
             self._shape = (_Lines if format == "ndjson" else _Array)(sink, encode)
         elif format == "csv":
-            self._shape = _Csv(sink, main_type)
+            self._shape = _Csv(sink, main_type, heading or main_type or "", also)
         else:
             # A drawn table has its lines below the rows, too.
             self._shape = _table(sink, main_type, vertical, wide, drawn=not live)
@@ -147,6 +151,10 @@ class RowWriter:
     def summary(self, **fields: Any) -> None:
         """The last row: ``{"type": "summary", …}``."""
         self._shape.summary({"type": "summary", **fields})
+
+    def columns(self, names: list[str]) -> None:
+        """Of no row: the fields that one would have, where only the command knows them."""
+        self._shape.columns(names)
 
     def remark(self, text: str) -> None:
         """A line for the reader of a table; the other formats leave it out."""
@@ -185,6 +193,8 @@ class RowWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.ending(kind)
+        if kind is None:
+            self._shape.whole()
         if kind is None or not issubclass(kind, BrokenPipeError):
             self.close()
 
@@ -245,9 +255,12 @@ class _Array(Shape):
 class _Csv(Shape):
     form = "csv"
 
-    def __init__(self, sink: Sink, main_type: str | None) -> None:
+    def __init__(
+        self, sink: Sink, main_type: str | None, heading: str, also: Sequence[str]
+    ) -> None:
         super().__init__(sink)
         self._type = main_type
+        self._heading, self._also = heading, also
         self._fields: list[str] = []
         self._left_out: dict[str, int] = {}
         import csv
@@ -273,6 +286,17 @@ class _Csv(Shape):
 
     def summary(self, row: Row) -> None:
         pass
+
+    def columns(self, names: list[str]) -> None:
+        self._fields = names
+        self._csv.writerow(names)
+
+    def whole(self) -> None:
+        if not self._fields:
+            from rmqctl.rows.kinds import columns_of
+
+            if names := columns_of(self._heading, self._also):
+                self.columns(names)
 
     def write(self, line: str) -> None:
         """What ``csv.writer`` hands over."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+
+import click
 
 from rmqctl.cli.output import RowWriter, note
 
@@ -286,8 +288,11 @@ class Settings(NamedTuple):
         bulk: bool = False,
         vertical: bool = False,
         live: bool = False,
+        heading: str | None = None,
+        also: Sequence[str] = (),
     ) -> RowWriter:
-        """The writer of the command's rows; use as a context manager."""
+        """The writer of the command's rows; use as a context manager. The parameters are those of
+        :class:`~rmqctl.cli.output.RowWriter`; that bodies are shown it knows."""
         return RowWriter(
             self.format,
             main_type=main_type,
@@ -297,6 +302,8 @@ class Settings(NamedTuple):
             wide=self.verbose,
             quiet=self.quiet,
             paged=self.paged,
+            heading=heading,
+            also=[*_body_fields(), *also],
         )
 
     def note(self, text: str) -> None:
@@ -346,3 +353,13 @@ class Settings(NamedTuple):
 def _some(names: list[str]) -> str:
     more = f", and {len(names) - 3} more" if len(names) > 3 else ""
     return "; ".join(names[:3]) + more
+
+
+def _body_fields() -> tuple[str, ...]:
+    """The fields that a row has for the body that the running command is told to show."""
+    context = click.get_current_context(silent=True)
+    asked = {} if context is None else context.params
+    if asked.get("body", "none") == "none":
+        return ()
+    more = ("body_compression", "body_status", "body_reason") if asked.get("decompress") else ()
+    return ("body", "body_encoding", "status", *more)

@@ -173,6 +173,12 @@ class Shape:
     def command(self, text: str) -> None:
         """Prints a command line for the reader of a table, unbroken however long it is."""
 
+    def columns(self, names: list[str]) -> None:
+        """The fields that a row would have, where none has come."""
+
+    def whole(self) -> None:
+        """Told when all rows have come, and nothing has ended them before."""
+
     def flush(self) -> None:
         """Gives the sink the rows that are held back until more come."""
 

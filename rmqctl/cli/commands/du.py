@@ -55,10 +55,11 @@ def command(settings: Settings, by: str, disk: bool, **selection: Any) -> int:
                 writer.row(row)
             writer.summary(allocated_bytes=sum(row["allocated_bytes"] for row in rows))
         return 0
-    from rmqctl.operations.look.du import Usage, usage
+    from rmqctl.operations.look.du import FIELDS, Usage, usage
 
     what = Usage(tuple(name.strip() for name in by.split(",")), **selection)
-    with settings.open() as store, settings.writer("usage") as writer:
+    fields = [FIELDS[name] for name in what.by]
+    with settings.open() as store, settings.writer("usage", also=fields) as writer:
         log_bytes = store.commit_log.files.end_offset - store.min_offset
         with settings.progress("du", log_bytes, writer) as advance:
             summary = writer.rows(usage(store, what, advance))

@@ -71,7 +71,7 @@ def command(settings: Settings, **wanted: Any) -> int:
     from rmqctl.operations.look.find import Wanted, find
 
     what = Wanted(**wanted)
-    with settings.open() as store, settings.writer("message") as writer:
+    with settings.open() as store, settings.writer("message", also=["found_by"]) as writer:
         log_bytes = store.max_offset - store.min_offset if what.scans else 0
         with settings.progress("find", log_bytes, writer) as advance:
             summary = writer.rows(find(store, what, advance))

@@ -130,7 +130,7 @@ def query(
     assert key is not None
     with (
         settings.open(every_queue=False) as store,
-        settings.writer("index_item" if raw else "message") as writer,
+        settings.writer("index_item" if raw else "message", also=["matches"]) as writer,
     ):
         settings.note_index(store)
         summary = writer.rows(asked(store, topic, key))

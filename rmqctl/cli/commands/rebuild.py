@@ -227,7 +227,7 @@ def _rebuild(
 ) -> int:
     total = sum(plan.log_bytes for plan in plans)
     work = list(zip(plans, outputs, strict=True))
-    with settings.writer("damage") as writer:
+    with settings.writer("damage", heading="damage (rebuild)") as writer:
         done = _Done(settings, writer, several=len(plans) > 1)
         with (
             settings.progress(f"rebuild {what}", total, writer) as advance,
@@ -269,7 +269,7 @@ def _add_missing(settings: Settings, what: str, jobs: int, *, dry_run: bool) -> 
 
     root, config = settings.root, settings.config
     total = plan_rebuild(root, config, what).log_bytes
-    with settings.writer("damage") as writer:
+    with settings.writer("damage", heading="damage (rebuild)") as writer:
         with settings.progress(f"rebuild {what} --missing", total, writer) as advance:
             if dry_run:
                 with settings.open() as store:

@@ -57,7 +57,7 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
         from rmqctl.cli.storepage.making import Making
 
         making = Making(settings, report, "simulate-start")
-    with settings.writer("queue") as writer:
+    with settings.writer("queue", heading="queue (simulate-start)") as writer:
         with settings.progress("start", settings.log_bytes(), writer) as advance:
             done = simulatestart.simulate_start(
                 settings.root, settings.config, version=version or "4.9.3", at=at, read=advance

@@ -68,5 +68,7 @@ def command(
         for row in sql.plain(result):
             writer.row(row)
             count += 1
+        if not count:
+            writer.columns(["type", *result.columns])
         writer.summary(rows=count)
     return int(not count)

@@ -47,8 +47,9 @@ _ROWS_AT_ONCE, _BYTES_AT_ONCE = 10_000, 64 << 20
 
 
 class LineRefused(UsageError):
-    """A line of an input file is no message."""
+    """A line of an input file is no message: of any but the first a task tells it."""
 
+    exit_code = 5
     template = "{path} holds a line that is no message: {reason}. Correct it, or leave it out."
 
 
