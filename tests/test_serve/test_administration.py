@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 from formats.remotingcodes import RequestCode, ResponseCode, SerializeType
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.properties import properties
+from rmqctl.engine.state.topicconfig import SYSTEM_TOPICS
 from rmqctl.serve import broker
+from rmqctl.serve.processors.progress import _date
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.state.calls import MAX_CALLS
 from rmqctl.serve.state.statistics import Rate, StatsItem
@@ -94,6 +97,10 @@ def test_how_far_queues_and_groups_are(dialogue: Dialogue) -> None:
     assert [one["messageQueue"]["queueId"] for one in spans] == [0, 1, 2, 3]
     for one in spans:
         assert one["minTimeStamp"] <= one["consumeTimeStamp"] <= one["maxTimeStamp"]
+        for name in ("minTimeStamp", "consumeTimeStamp", "maxTimeStamp"):
+            moment = datetime.fromtimestamp(one[name] / 1000)
+            shown = f"{moment:%Y-%m-%d#%H:%M:%S}:{moment.microsecond // 1000:03d}"
+            assert one[f"{name}Str"] == shown
     whole = client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=False)
     assert b'"cg_orders":[{"consumeTps":0.0' in whole.body
     who = json.loads(client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="orders").body)
@@ -156,7 +163,9 @@ def test_names_of_the_cluster(dialogue: Dialogue) -> None:
     names = json.loads(client.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS).body)
     assert names["topicList"] == ["DefaultCluster", "broker-a"]
     own = json.loads(client.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).body)["topicList"]
-    assert {"DefaultCluster", "broker-a", "TBW102"} <= set(own) and "orders" not in own
+    # All that a broker takes for its own, whether this store has them or not.
+    others = {"DefaultCluster", "broker-a", "DefaultCluster_REPLY_TOPIC"}
+    assert set(own) == SYSTEM_TOPICS | others and dialogue.served.topics.find("TBW102")
     for code in (RequestCode.GET_KV_CONFIG, RequestCode.GET_KVLIST_BY_NAMESPACE):
         answer = client.ask(code, namespace="ORDER_TOPIC_CONFIG", key="orders")
         assert answer.code == ResponseCode.QUERY_NOT_FOUND
@@ -381,3 +390,10 @@ def test_rates_are_counted_as_a_broker_counts_them() -> None:
     assert minute_ == (360, 6.0, 20.0)
     assert hour == (0, 0.0, 0.0)
     assert rate.tps(7) == 10.0 and rate.tps(8) is None
+
+
+def test_times_of_any_year_are_told() -> None:
+    """A store time may be any number: Java has such years."""
+    assert _date(1_700_000_000_007).endswith(":007")
+    assert _date(-1).startswith(("1969-12-31#", "1970-01-01#")) and _date(-1).endswith(":59:999")
+    assert _date(2**63 - 1).startswith("292278994-08-1")

@@ -80,6 +80,28 @@ def test_members_of_a_group_hear_of_each_other(dialogue: Dialogue) -> None:
     assert gone.code == ResponseCode.SYSTEM_ERROR
 
 
+def test_one_client_behind_two_connections_is_two_members(dialogue: Dialogue) -> None:
+    """As a broker has them until one is lost; what is asked of the client goes to the newer."""
+    old, new = dialogue.client(), dialogue.client()
+    producers = {"groupName": "senders"}
+    consumers = {"groupName": "workers", "subscriptionDataSet": []}
+    body = {"clientID": "c", "consumerDataSet": [consumers], "producerDataSet": [producers]}
+    clients = dialogue.served.clients
+
+    def listed() -> list[str]:
+        answer = new.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="workers")
+        ids: list[str] = json.loads(answer.body)["consumerIdList"]
+        return ids
+
+    for client in (new, old):
+        assert client.ask(RequestCode.HEART_BEAT, body).code == 0
+    assert listed() == ["c", "c"]
+    found = clients.find_producer("c")
+    assert found is not None and found.channel.number == new.number
+    dialogue.do(dialogue.broker.lost(old.number))
+    assert listed() == ["c"] and clients.find_producer("c") == found
+
+
 def test_a_group_brings_its_retry_topic(dialogue: Dialogue) -> None:
     client = dialogue.client()
     code = RequestCode.GET_ROUTEINFO_BY_TOPIC

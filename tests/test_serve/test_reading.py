@@ -179,6 +179,41 @@ def test_pulls_that_a_check_ends(dialogue: Dialogue, more: dict[str, Any], code:
     assert answer.code == code and answer.remark
 
 
+def test_an_empty_type_of_expression_is_one_of_tags_without_codes(dialogue: Dialogue) -> None:
+    """``FilterAPI#build`` computes codes of the type TAG alone: `*` matches all, and no tag any."""
+    client = dialogue.client()
+    for text, code in (
+        ("*", 0),
+        ("paid", ResponseCode.PULL_RETRY_IMMEDIATELY),
+        ("", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ):
+        answer = client.pull("orders", 0, 0, expressionType="", subscription=text)
+        assert answer is not None and answer.code == code, text
+    # Of a heartbeat the codes are the client's.
+    fields = {"consumerGroup": "workers", "sysFlag": 0, "subVersion": 1}
+    for text, code in (("*", 0), ("", ResponseCode.PULL_RETRY_IMMEDIATELY)):
+        client.heart_beat("workers", "orders", subString=text, codeSet=[], expressionType="")
+        answer = client.pull("orders", 0, 0, **fields)
+        assert answer is not None and answer.code == code, text
+        client.ask(RequestCode.UNREGISTER_CLIENT, clientID="x", consumerGroup="workers")
+
+
+def test_less_than_no_messages_are_an_error(dialogue: Dialogue) -> None:
+    """Java makes no list of such a size: of an offset outside its queue a broker makes none."""
+    client = dialogue.client()
+    assert dialogue.served.store.get_message("orders", 0, 0).records
+    found = client.pull("orders", 0, 0, maxMsgNums=-1)
+    assert found is not None and not found.body
+    assert (found.code, found.remark) == (1, "the field maxMsgNums is -1")
+    none = client.pull("orders", 0, 124, maxMsgNums=-1)
+    assert none is not None and none.code == ResponseCode.PULL_NOT_FOUND
+    asked = {"topic": "orders", "key": "k", "beginTimestamp": 0, "endTimestamp": 1}
+    answer = client.ask(RequestCode.QUERY_MESSAGE, maxNum=-1, **asked)
+    assert (answer.code, answer.remark) == (1, "the field maxNum is -1")
+    answer = client.ask(RequestCode.QUERY_MESSAGE, maxNum=-1, **asked, _UNIQUE_KEY_QUERY=True)
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+
+
 @pytest.mark.parametrize("expression", [" ", " || ", "|| ||", "a\u3000", "\u00a0a"])
 def test_an_expression_of_which_no_message_has_a_tag(dialogue: Dialogue, expression: str) -> None:
     """``String#trim`` takes away what is no more than a space, and no other space."""

@@ -13,6 +13,7 @@ from rmqctl.serve.processors.access import may
 from rmqctl.serve.processors.pull import MAX_RECORDS, stored_bytes, unreadable
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
 from rmqctl.serve.state.accounts import Perm
+from rmqctl.serve.wire.fields import BadRequest
 
 #: ``defaultQueryMaxNum`` for unique keys, and ``maxMsgsNumBatch``.
 _DEFAULT_QUERY_MAX_NUM, _MAX_MSGS_NUM_BATCH = 32, 64
@@ -37,6 +38,8 @@ def query_message(served: Served, request: Request) -> Outcome:
     begin, end = fields.int64("beginTimestamp"), fields.int64("endTimestamp")
     if fields.boolean(_UNIQUE_KEY_QUERY):
         most = _DEFAULT_QUERY_MAX_NUM
+    if most < 0:
+        raise BadRequest(f"the field maxNum is {most}")  # Java makes no list of such a size.
     most = min(most, _MAX_MSGS_NUM_BATCH)
 
     def answer(found: _Found, now: int) -> Outcome:

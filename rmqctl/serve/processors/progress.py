@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from time import localtime, strftime
 from typing import Any
 
 from formats.remotingcodes import ResponseCode
@@ -122,6 +123,17 @@ def get_broker_consume_stats(served: Served, request: Request) -> Outcome:
     return _answer_later(request, work)
 
 
+def _date(timestamp: int) -> str:
+    """A time (ms) as a broker of this zone writes it (``UtilAll#formatDate``); one of a year that
+    the system cannot tell as its number."""
+    seconds, milliseconds = divmod(timestamp, 1000)
+    try:
+        moment = strftime("%Y-%m-%d#%H:%M:%S", localtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp)
+    return f"{moment}:{milliseconds:03d}"
+
+
 def get_consume_time_span(served: Served, request: Request) -> Outcome:
     """``queryConsumeTimeSpan``."""
     name = request.fields.topic("topic", served.topics)
@@ -136,12 +148,16 @@ def get_consume_time_span(served: Served, request: Request) -> Outcome:
         low, high = queues.first_time(name, queue_id), queues.ends(name, queue_id)[1]
         delay = clock - queues.time(name, queue_id, offset) if offset < high else 0
         consumed = queues.time(name, queue_id, offset - 1) if offset > 0 else low
+        newest = queues.time(name, queue_id, high - 1)
         return {
             "consumeTimeStamp": consumed,
+            "consumeTimeStampStr": _date(consumed),
             "delayTime": delay,
-            "maxTimeStamp": queues.time(name, queue_id, high - 1),
+            "maxTimeStamp": newest,
+            "maxTimeStampStr": _date(newest),
             "messageQueue": MessageQueue(served.names.broker, queue_id, name),
             "minTimeStamp": low,
+            "minTimeStampStr": _date(low),
         }
 
     def work() -> dict[str, Any]:

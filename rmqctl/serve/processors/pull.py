@@ -70,6 +70,15 @@ class Pulled(NamedTuple):
     problem: str = ""
 
 
+#: Of an offset within its queue. Only then a broker makes a list of as many messages as are asked
+#: for, and fails on less than none.
+_WITHIN = (
+    GetMessageStatus.FOUND,
+    GetMessageStatus.NO_MATCHED_MESSAGE,
+    GetMessageStatus.MESSAGE_WAS_REMOVING,
+)
+
+
 class _Refused(Exception):
     """A pull that a check ends, with the code of the answer."""
 
@@ -191,7 +200,7 @@ def read(store: Store, asked: Pull) -> Pulled:
     if topic_directory_problem(asked.topic) is not None:
         # A broker has an empty queue in memory.
         return Pulled(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, b"")
-    stored = _stored(store, asked)
+    stored = _stored(store, asked) if asked.max_msg_nums >= 0 else None
     if stored is not None:
         return Pulled(
             GetMessageStatus.FOUND,
@@ -212,6 +221,8 @@ def read(store: Store, asked: Pull) -> Pulled:
         status = status if records else GetMessageStatus.OFFSET_OVERFLOW_ONE
     place = status, next_offset, found.min_offset, found.max_offset
     problem = unreadable(records)
+    if asked.max_msg_nums < 0 and status in _WITHIN:
+        problem = f"the field maxMsgNums is {asked.max_msg_nums}"
     if problem:
         return Pulled(*place, b"", 0, problem)
     return Pulled(*place, stored_bytes(store, records), len(records))

@@ -11,6 +11,7 @@ from formats.constants import PROPERTY_REAL_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
 from formats.remotingcodes import CommandFlag, RequestCode
 from rmqctl.engine.record.message import LOCALHOST, Host, MessageExtBrokerInner, parse_host
 from rmqctl.engine.state.brokerjson import TOPICS
+from rmqctl.engine.state.topicconfig import SYSTEM_TOPICS
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.state.accounts import Accounts
 from rmqctl.serve.state.clients import Channel, Clients
@@ -111,6 +112,8 @@ class Served:
     files: list[tuple[str, str]] = field(default_factory=list)
     #: Whether an offset beyond the end of its queue is answered with the end.
     ends_offsets: bool = False
+    #: Names that a broker takes for its own, whether it has such topics or not.
+    system_topics: frozenset[str] = SYSTEM_TOPICS
     #: Milliseconds since the epoch, for a store that has no clock, and when the server began.
     clock: Callable[[], int] = _no_clock
     started: int = 0
@@ -161,8 +164,9 @@ class Served:
             cluster_name or topics.cluster_name or "DefaultCluster",
             advertise,
         )
+        own = own_topics(names.broker, names.cluster, switches)
         if store.writable:
-            topics.enter_own(own_topics(names.broker, names.cluster, switches))
+            topics.enter_own(own)
         groups = Groups(store.root, store.config.enable_lmq, switches.creates_groups)
         offsets = Offsets(store.root, store.config.enable_lmq)
         statistics = Statistics(names.cluster)
@@ -176,6 +180,7 @@ class Served:
             clock=clock,
             accounts=accounts,
             statistics=statistics,
+            system_topics=SYSTEM_TOPICS.union(own),
         )
         served.started = served.now()
         return served

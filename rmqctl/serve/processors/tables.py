@@ -8,7 +8,6 @@ from typing import Any
 from formats.remotingcodes import ResponseCode
 from rmqctl.engine.settings.properties import properties_text
 from rmqctl.engine.state import brokerjson
-from rmqctl.engine.state.topicconfig import SYSTEM_TOPICS
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
 from rmqctl.serve.wire.bodies import encode_body
 from rmqctl.serve.wire.command import RemotingCommand
@@ -58,10 +57,8 @@ def get_broker_config(served: Served, request: Request) -> RemotingCommand:
 
 
 def get_system_topics(served: Served, request: Request) -> RemotingCommand:
-    """``getSystemTopicListFromBroker``; those that are served."""
-    known = {*SYSTEM_TOPICS, served.names.broker, served.names.cluster}
-    names = [one.name for one in served.topics if one.name in known]
-    return _answer(request, {"topicList": names})
+    """``getSystemTopicListFromBroker`` (``TopicValidator#getSystemTopicSet``)."""
+    return _answer(request, {"topicList": sorted(served.system_topics)})
 
 
 # --- of the name server ----------------------------------------------------------------------

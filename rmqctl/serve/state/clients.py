@@ -66,8 +66,9 @@ class ConsumerGroup:
 
     @property
     def client_ids(self) -> list[str]:
-        """In the order in which they came; each once."""
-        return list(dict.fromkeys(member.client_id for member in self.members.values()))
+        """In the order in which they came; one behind two connections twice, until one of them is
+        lost (``ConsumerGroupInfo#getAllClientId``)."""
+        return [member.client_id for member in self.members.values()]
 
     def find(self, client_id: str) -> Member | None:
         """The member of this id (``ConsumerGroupInfo#findChannel``)."""
@@ -128,10 +129,11 @@ class Clients:
         self.producers.setdefault(group, {})[member.channel.number] = member
 
     def find_producer(self, client_id: str) -> Member | None:
-        """A producer of this id (``ProducerManager#findChannel``)."""
+        """A producer of this id, at its newest connection: an older one may be lost, and nobody
+        have noticed yet (``ProducerManager#findChannel``)."""
         tables = self.producers.values()
         found = (one for t in tables for one in t.values() if one.client_id == client_id)
-        return next(found, None)
+        return max(found, key=lambda one: one.channel.number, default=None)
 
     def subscription(self, group: str, topic: str) -> tuple[Subscription | None, int]:
         """What a group has subscribed of a topic, and of how many topics it has."""

@@ -91,11 +91,13 @@ def parse_subscription(
 
     :raises BadRequest: the expression names no tag, or there is no SQL92 expression.
     """
-    expression, kind = text or "", kind or TAG
-    if kind != TAG:
+    expression = text or ""
+    if kind not in (None, TAG):
         if not expression:
             raise BadRequest("the expression is empty")
-        return Subscription(topic, expression, version, kind, None)
+        # An empty type is one of tags, whose codes nobody has computed.
+        codes = None if kind or expression == ALL else frozenset[int]()
+        return Subscription(topic, expression, version, kind, codes)
     if expression in ("", ALL):
         return Subscription(topic, ALL, version, TAG, None)
     # Of spaces alone it names no tag, and matches nothing.
@@ -116,7 +118,7 @@ def decode_subscription(value: dict[str, Any], known: Container[str] = ()) -> Su
     text = text_in(value, "subString") if value.get("subString") is not None else ALL
     kind = value.get("expressionType")
     codes = _codes(value.get("codeSet"))
-    is_all = text in ("", ALL) or bool(value.get("classFilterMode"))
+    is_all = text == ALL or bool(value.get("classFilterMode"))
     return Subscription(
         topic,
         text,
