@@ -2,7 +2,8 @@
 
 - ``ndjson``: one object a line. ``json``: the same objects as one array.
 - ``csv``: the rows of one type (the command's main one, else the first row's), with a header of
-  the first row's fields; without a row, of those that one would have. A note on stderr says how many rows of each other type were left out.
+  the first row's fields; without a row, of those that one would have. A note on stderr says how
+  many rows of each other type were left out.
 - ``table``: on a terminal drawn by rich, in pages. Elsewhere it is plain aligned text: the first
   rows set the widths, and nothing is cut. Rows of other types than the main one, and the summary,
   are lines of their own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -329,9 +330,15 @@ def test_a_message_told_again_makes_no_file(tmp_path: Path, batched: bool) -> No
     service.close()
 
 
-def test_a_query_by_time_is_exact_on_store_times(tmp_path: Path) -> None:
-    """Items know whole seconds since the file's first message; records know milliseconds."""
-    times = [1_700_000_000_000 + step for step in (0, 300, 999, 1000, 1500, 1999, 2700)]
+@pytest.mark.parametrize(
+    "steps",
+    [(0, 300, 999, 1000, 1500, 1999, 2700), range(0, 480_000, 60_000)],
+    ids=["within seconds", "minutes apart"],
+)
+def test_a_query_by_time_is_exact_on_store_times(tmp_path: Path, steps: Sequence[int]) -> None:
+    """Items know whole seconds since the file's first message; records know milliseconds. The first
+    item of a file counts from the end of the file before it."""
+    times = [1_700_000_000_000 + step for step in steps]
     clock = iter(times)
     root = tmp_path / "store"
     config = MessageStoreConfig(max_hash_slot_num=7, max_index_num=4)

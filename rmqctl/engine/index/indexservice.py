@@ -8,6 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from formats.constants import LONG_MAX
 from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.opencache import OpenCache
@@ -27,6 +28,7 @@ _MANY_QUERIES = 32
 _NOT_READ = (OSError, EOFError, UnicodeEncodeError, OverflowError)
 #: Files that stay open from one lookup to the next.
 _KEPT = 16
+_FIRST_ITEM = 1
 
 
 class QueryItem(NamedTuple):
@@ -118,7 +120,11 @@ class IndexService:
 
     def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
         """Items of a key hash with times in ``[begin, end]`` (ms), newest file first
-        (``IndexService#queryOffset``). A message that is indexed meanwhile may be missed."""
+        (``IndexService#queryOffset``). A message that is indexed meanwhile may be missed.
+
+        The first item of a file counts its seconds from where the file before it ends, and was
+        stored when its own file begins: it is given also where its seconds lie behind ``end``.
+        """
         self.settle()
         self._queries += 1
         if self._queries == _MANY_QUERIES:
@@ -126,10 +132,12 @@ class IndexService:
         for path in reversed(self.paths):
             if path in self.irregular:
                 continue
-            found = self._lookup(path)(key_hash, begin, end, is_growing=self.is_growing)
+            found = self._lookup(path)(key_hash, begin, LONG_MAX, is_growing=self.is_growing)
             first = found.begin_timestamp
-            for index_no, item in found.items:
-                yield QueryItem(path, index_no, item, first + item.time_diff_seconds * 1000)
+            for index_no, item in found.items if first <= end else ():
+                store_time = first + item.time_diff_seconds * 1000
+                if store_time <= end or index_no == _FIRST_ITEM:
+                    yield QueryItem(path, index_no, item, store_time)
             if first < begin:
                 return
 
