@@ -27,9 +27,9 @@ from rmqctl.engine.record.fields import FIELDS
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import PREFIXES
 from rmqctl.reference import __main__ as reference
-from rmqctl.reference.rows import KINDS
 from rmqctl.rows import Row
 from rmqctl.rows.field import Field, fields_of
+from rmqctl.rows.kinds import KINDS
 from rmqctl.serve.processors.table import PROCESSORS, WRITERS
 from rmqctl.serve.sockets import Server
 from rmqctl.serve.wire.command import RemotingCommand

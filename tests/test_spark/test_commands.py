@@ -24,10 +24,10 @@ from rmqctl.operations.look.queues import queues
 from rmqctl.operations.mend import rebuild as in_process
 from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
 from rmqctl.operations.verify import inparts, verify
-from rmqctl.reference.rows import KINDS
 from rmqctl.rows import onspark
 from rmqctl.rows.exported import exported_columns
 from rmqctl.rows.field import fields_of
+from rmqctl.rows.kinds import KINDS
 from tests import golden_data
 from tests.test_docs import misfits
 from tests.test_spark.conftest import reads, verdict
