@@ -340,7 +340,7 @@ class IndexFile:
         return np.frombuffer(data, ">i4")
 
     def items(self, start: int, count: int, *, counted: bool = True) -> NDArray[np.void]:
-        """A copy of up to ``count`` items from number ``start`` on, as an array of ``item_dtype``.
+        """A copy of up to ``count`` items from number ``start`` on, of dtype :func:`item_dtype`.
 
         :param counted: only items that the header counts; else all that fit into the file.
         """

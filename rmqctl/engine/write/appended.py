@@ -1,4 +1,4 @@
-"""What the append of a stream has stored: one message, and all of a bulk in their order."""
+"""The messages that the append of a stream has stored: one message, a run, all of a bulk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
 
 
 class Appended(NamedTuple):
-    """One message that was stored; topic and queue are as stored, which a delay changes."""
+    """One stored message. Topic and queue are the stored ones, which a delay changes."""
 
     topic: str
     queue_id: int
@@ -26,7 +26,7 @@ class Appended(NamedTuple):
     store_timestamp: int
 
     def result(self) -> PutMessageResult:
-        """As a single put answers."""
+        """The answer that a single put would give."""
         append = AppendMessageResult(
             AppendMessageStatus.PUT_OK,
             self.wrote_offset,
@@ -38,17 +38,20 @@ class Appended(NamedTuple):
         return PutMessageResult(PutMessageStatus.PUT_OK, append, self.topic, self.queue_id)
 
 
-#: ``Appended._make`` without its look at the length.
+#: ``Appended._make`` without its check of the length.
 new_appended = partial(tuple.__new__, Appended)
 
 
-#: Columns of a run, of eight bytes a row.
+#: Columns of a run, each with eight bytes per row.
 _COLUMNS = 5
 
 
 class OfQueue(NamedTuple):
-    """What of a run went to one queue: how many messages, the bytes of their records, the queue's
-    next offset, the physical offset of the first record, and the units as they are stored."""
+    """The messages of a run that went to one queue.
+
+    ``size`` is the bytes of their records, ``physical_offset`` the place of the first record, and
+    ``units`` are their units as stored.
+    """
 
     topic: str
     queue_id: int
@@ -60,12 +63,12 @@ class OfQueue(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Messages that the compiled kernel has stored one after the other in a log file, from the
+    """Messages that the compiled kernel has stored one behind the other in one log file, from
     physical offset ``start`` on.
 
-    ``columns`` are 64-bit numbers of this machine: for each message the place of its queue in
-    ``queues``, its position in the file, its size, its queue offset and its store time (ms), column
-    by column.
+    ``columns`` are native 64-bit numbers, column by column. For each message they have the index of
+    its queue in ``queues``, its position in the file, its size in bytes, its queue offset and its
+    store time (ms).
     """
 
     queues: list[tuple[str, int]]
@@ -94,7 +97,7 @@ class Run(NamedTuple):
 
     @property
     def store_timestamp(self) -> int:
-        """That of the last message."""
+        """Store time (ms) of the last message."""
         return int(memoryview(self.columns).cast("q")[-1])
 
     def row(self, number: int) -> Appended:
@@ -111,7 +114,7 @@ class Run(NamedTuple):
         return new_appended(row)
 
     def derived(self) -> PlainRun:
-        """What dispatch makes of the messages."""
+        """What dispatch writes for the messages."""
         last = int(self._columns[1][-1]) + self.file_from_offset
         units = [
             UnitRun(
@@ -127,9 +130,9 @@ class Run(NamedTuple):
 
 
 class Stored(Sequence[Appended]):
-    """The messages of a bulk in their order; those of a run are made as they are looked at.
+    """The messages of a bulk, in order. The rows of a run are made when they are read.
 
-    ``newest`` takes messages that are stored one by one.
+    Messages that are stored one by one are added to ``newest``.
     """
 
     def __init__(self) -> None:
@@ -153,7 +156,7 @@ class Stored(Sequence[Appended]):
                     yield row.topic, 1, row.wrote_bytes
 
     def derived(self) -> list[PlainRun]:
-        """What dispatch makes of the runs."""
+        """What dispatch writes for the runs."""
         return [part.derived() for part in self._parts if isinstance(part, Run)]
 
     def __len__(self) -> int:
@@ -174,7 +177,7 @@ class Stored(Sequence[Appended]):
         if isinstance(at, slice):
             return list(self)[at]
         number = range(len(self))[at]
-        # One of those who ask for single ones wants the first, the other the last.
+        # Callers that read single messages want the first or the last.
         if number >= self._before:
             return self.newest[number - self._before]
         for part in self._parts:
@@ -186,8 +189,8 @@ class Stored(Sequence[Appended]):
 
 
 class Results(Sequence[PutMessageResult]):
-    """The answers to the messages of a bulk, as a single put gives them; made as they are looked
-    at."""
+    """The answers to the messages of a bulk, as single puts would give them. Each is made when it
+    is read."""
 
     def __init__(self, bulk: Bulk) -> None:
         self._bulk = bulk
@@ -218,8 +221,11 @@ class Results(Sequence[PutMessageResult]):
 
 
 class Bulk(NamedTuple):
-    """What one bulk became: the messages stored, in order, and the answer to the one that was
-    refused and ended it; ``logged`` are those that the log has, though the answer is theirs."""
+    """The outcome of one bulk: the stored messages, in order, and the answer to a refused message
+    that ended it.
+
+    ``logged`` is how many messages the log has although ``refused`` is the answer to all of them.
+    """
 
     stored: Stored
     refused: PutMessageResult | None

@@ -1,10 +1,10 @@
 """A new commit log from runs of records that were encoded side by side.
 
-A run holds records in order, encoded but for their place: PHYSICALOFFSET is 0 and QUEUEOFFSET
-counts from 0 in each queue of the run. Where a record goes depends on every record before it, but
-only by sizes and counts: so places are found from those alone, and then each file of the log can be
-written by itself (:func:`cut_into_files`, :func:`write_log_file`). The files are those that
-``CommitLog#putMessage`` makes of the same records in the same order.
+A run holds records in order, encoded except for their places: PHYSICALOFFSET is 0, and QUEUEOFFSET
+counts from 0 in each queue of the run. A record's place depends on all records before it, but only
+on their sizes and counts. So all places are found from these first, and then each file of the log
+can be written by itself (:func:`cut_into_files`, :func:`write_log_file`). ``CommitLog#putMessage``
+would make the same files from the same records in the same order.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from rmqctl.engine.scan.columns import Bytes, Ints, take
 if TYPE_CHECKING:
     from rmqctl.engine.dispatch.rules import Dispatcher
 
-#: What is known of each record of a run: its size, the number of its queue in the run (-1: it has
-#: no place in a queue), and whether its properties name places in more queues.
+#: One row for each record of a run: its size in bytes, the number of its queue in the run (-1: it
+#: is in no queue), and whether its properties name offsets in further queues.
 ROW = np.dtype([("size", "<i4"), ("queue", "<i4"), ("is_multi", "?")])
 Rows = NDArray[np.void]
 _LONG = np.dtype(f">{layouts.RECORD_PHYSICAL_OFFSET.code}")
@@ -49,8 +49,8 @@ _OFFSETS_NAME = constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET.encode()
 
 @dataclass(frozen=True)
 class Run:
-    """A run that was set aside in two files. ``counts`` says how many places of each of its
-    ``queues`` (topic, queue id) it takes."""
+    """A run that is kept in two files. ``counts`` are how many queue offsets it takes in each of
+    its ``queues`` (topic, queue id)."""
 
     path: str
     queues: tuple[tuple[str, int], ...]
@@ -64,9 +64,9 @@ class Run:
 
 
 class RunWriter:
-    """Writes the two files of a run; the directory must be there.
+    """Writes the two files of a run, in a directory that exists.
 
-    :raises OSError: the disk is full, or there is such a run.
+    :raises OSError: the disk is full, or the run exists already.
     """
 
     def __init__(self, path: str) -> None:
@@ -96,8 +96,8 @@ class RunWriter:
 
 
 def first_offsets(runs: Iterable[Run]) -> list[Ints]:
-    """For each run the queue offset at which each of its queues begins, and a last 0: that is what
-    the number -1 finds."""
+    """For each run the first queue offset of each of its queues (int64, by the queue's number),
+    and a last 0 for records with the number -1."""
     ends: dict[tuple[str, int], int] = {}
     firsts = []
     for run in runs:
@@ -108,8 +108,8 @@ def first_offsets(runs: Iterable[Run]) -> list[Ints]:
 
 
 class Piece(NamedTuple):
-    """Records ``[first, end)`` of a run, ``length`` bytes from ``start`` on in it, which go to
-    ``position`` of a file."""
+    """Records ``[first, end)`` of a run: its ``length`` bytes from ``start`` on. They go to
+    ``position`` in a log file."""
 
     run: int
     first: int
@@ -120,7 +120,7 @@ class Piece(NamedTuple):
 
 
 class LogFile(NamedTuple):
-    """What a file of the log holds, and where its blank stands; -1: it has none."""
+    """The pieces of a log file, and the position of its blank; -1: it has none."""
 
     file_from_offset: int
     pieces: list[Piece]
@@ -128,8 +128,10 @@ class LogFile(NamedTuple):
 
 
 def cut_into_files(runs: Iterable[Ints], file_size: int) -> Iterator[LogFile]:
-    """Cuts runs, given as the sizes of their records, into files of the log: a record with less
-    than a blank's room behind it starts the next file (``DefaultAppendMessageCallback#doAppend``).
+    """Cuts runs, given as the sizes of their records (in bytes), into files of the log.
+
+    A record that would leave no room for a blank starts the next file
+    (``DefaultAppendMessageCallback#doAppend``).
 
     :raises ValueError: a record is larger than a file.
     """
@@ -159,9 +161,10 @@ def cut_into_files(runs: Iterable[Ints], file_size: int) -> Iterator[LogFile]:
 def write_log_file(
     root: Path, aside: Path, file_size: int, plan: LogFile, runs: list[Run], firsts: list[Ints]
 ) -> None:
-    """Writes one file of the log of the store ``root``, durably. It is built in ``aside``, a
-    directory below ``root``, and gets its name when it is whole: doing it twice, even at once, does
-    no harm.
+    """Writes one log file of the store ``root``, durably.
+
+    It is built in ``aside``, a directory below ``root``, and gets its name when it is whole. So
+    writing it twice, even at the same time, does no harm.
 
     :raises CannotWrite: the disk is full.
     """
@@ -181,7 +184,8 @@ def write_log_file(
             mapped.reserve(plan.blank_position, len(blank))
             mapped.write(plan.blank_position, blank)
         elif (end := max(p.position + p.length for p in plan.pieces)) < file_size:
-            # Who walks the log looks here for the next record: a hole of a full tmpfs has no page.
+            # Readers of the log look here for the next record, and a full tmpfs has no page for a
+            # hole.
             mapped.reserve(end, min(BLANK.size, file_size - end))
         mapped.flush()
         mapped.close()
@@ -195,7 +199,7 @@ def write_log_file(
 
 
 def _read(path: str, start: int, data: Bytes, piece: Piece) -> None:
-    """Reads a range of a file straight to its place; the lock of the interpreter is not held."""
+    """Reads a range of a file straight into its place, without the interpreter's lock."""
     place = data[piece.position : piece.position + piece.length].data
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -210,7 +214,7 @@ def _read(path: str, start: int, data: Bytes, piece: Piece) -> None:
 
 
 def _place(data: Bytes, piece: Piece, file_from_offset: int, run: Run, first: Ints) -> None:
-    """Gives the records of a piece their physical offsets, and their queue offsets the start."""
+    """Stores the physical offsets of a piece's records, and adds the first queue offsets."""
     count = len(data) - _LONG.itemsize + 1
     longs: NDArray[np.int64] = np.ndarray((count,), _LONG, data, 0, (1,))
     position = piece.position
@@ -226,10 +230,12 @@ def _place(data: Bytes, piece: Piece, file_from_offset: int, run: Run, first: In
 
 
 def settle_multi(run: Run, first: Ints, dispatcher: Dispatcher) -> Run:
-    """A run whose INNER_MULTI_QUEUE_OFFSET properties are those of the whole store: their texts
-    have other lengths, so this comes before the cut. The run itself when nothing changes. Doing it
-    twice, even at once, does no harm: each time it is another run.
+    """Makes the INNER_MULTI_QUEUE_OFFSET properties of a run count in the whole store.
 
+    This changes lengths, so it comes before the cut into files. It returns a new run each time, so
+    doing it twice, even at the same time, does no harm; the run itself when nothing changes.
+
+    :param first: the first queue offset of each queue of the run (int64).
     :raises ValueError: the properties of a record become too long.
     """
     if not run.has_multi or not first.any():
@@ -269,7 +275,7 @@ def _write_settled(
 def _settled(
     data: bytes, record: Record, first_of: dict[tuple[str, int], int], dispatcher: Dispatcher
 ) -> bytes:
-    """A record whose offsets in further queues, counted in its run, become the store's."""
+    """The record with its offsets in further queues counted in the store instead of its run."""
     offsets = constants.MULTI_DISPATCH_QUEUE_SPLITTER.join(
         str(first_of[name, queue_id] + offset)
         for name, queue_id, offset in dispatcher.named_queues(record.properties, record.queue_id)

@@ -1,4 +1,4 @@
-"""``ReputMessageService``: dispatches, in the background, what was appended."""
+"""``ReputMessageService``: dispatches appended records in the background."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rmqctl.errors import RmqctlError
 class ReputMessageService(ServiceThread):
     """Runs the store's :class:`CatchUp` behind its appends.
 
-    Queues and index that cannot be written, for want of room or whatever stands in the way, make
-    the store refuse messages (``makeLogicsQueueError``) until they can: the service goes on trying.
+    While queues or index cannot be written, for example on a full disk, the store refuses messages
+    (``makeLogicsQueueError``). The service goes on trying until they can.
     """
 
     def __init__(self, context: WriteContext, flags: RunningFlags) -> None:
@@ -24,12 +24,12 @@ class ReputMessageService(ServiceThread):
 
     @property
     def reput_from_offset(self) -> int:
-        """Up to where the log is dispatched."""
+        """Physical offset up to which the log is dispatched."""
         return self._tail.done
 
     @property
     def behind(self) -> int:
-        """Bytes of log that wait (``dispatchBehindBytes``)."""
+        """Bytes of log that are not dispatched yet (``dispatchBehindBytes``)."""
         return max(self._log.read_offset - self._tail.done, 0)
 
     def work(self) -> None:

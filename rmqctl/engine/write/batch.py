@@ -1,9 +1,9 @@
-"""Batches (``MessageExtBatch``): as many messages as there are, for one queue, in one file of the
-log, with one store time and one answer.
+"""Batches (``MessageExtBatch``): messages for one queue that get one log file, one store time and
+one answer.
 
-The compiled kernel makes the records of a whole batch in one call, beside the log; they appear in
-it together, by the last store of eight bytes. It does so where everything about store and messages
-is usual; every other batch is put by :mod:`rmqctl.engine.write.put`, which knows what to refuse.
+The compiled kernel makes the records of a whole batch in one call, outside the log. A last store of
+eight bytes makes them appear in the log together. The kernel does so if store and messages have
+nothing unusual; every other batch goes to :mod:`rmqctl.engine.write.put`, which also refuses.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from rmqctl.engine.files.mappedfile import MappedFile
     from rmqctl.engine.write.put import MessagePutter
 
-#: Bytes of records for which there is room from the first batch on.
+#: Bytes of the buffer for records at first.
 _FIRST_ROOM = 1 << 16
 
 
 def batch_result(results: list[PutMessageResult]) -> PutMessageResult:
-    """The one answer to a batch, of those to its messages: the first of them was refused, or all
-    were stored."""
+    """Makes the one answer to a batch from those to its messages: either only the first was
+    refused, or all were stored."""
     appends = [result.stored for result in results if result.stored is not None]
     if not appends:
         return results[0]
@@ -57,12 +57,12 @@ class BatchPutter:
         self._putter = putter
         self._kernel = kernel_appender(putter, kernel)
         self._most = putter.config.max_message_size
-        #: Where records are made: room for those of the largest batch so far.
+        #: The buffer for records, as large as the largest batch so far.
         self._records = bytearray(min(self._most, _FIRST_ROOM))
 
     def append(self, messages: Sequence[Message]) -> tuple[PutMessageResult, Run] | None:
-        """Stores a batch in the log; its answer, and what is to be dispatched. None: nothing was
-        done, for something is not usual."""
+        """Stores a batch in the log. Returns its answer and the run to dispatch. None: nothing was
+        done, because something is unusual."""
         first, log = messages[0], self._putter.log
         mapped = self._file()
         if mapped is None:
@@ -79,7 +79,7 @@ class BatchPutter:
             return None
         buffer, head = log.buffer_of(mapped), position + RECORD_HEAD
         records = memoryview(self._records)[:size]
-        # The head of the first record last: with it all of them are there, and none without it.
+        # The head of the first record is stored last: with it all records appear at once.
         buffer[head : position + size] = records[RECORD_HEAD:]
         buffer[position:head] = records[:RECORD_HEAD]
         log.advance(mapped, position + size, run.store_timestamp, start + size)
@@ -88,15 +88,15 @@ class BatchPutter:
         return _answer(run, size), run
 
     def _file(self) -> MappedFile | None:
-        """The file at the log's end; None where a put of another kind has to come first."""
+        """The file at the log's end; None when an ordinary put has to come first."""
         putter, log = self._putter, self._putter.log
         start = log.write_offset
         is_usual = putter.tail.done == start and not putter.tail.failed and putter.has_plain_form
         return log.files.find(start) if is_usual and start >= log.stale_end else None
 
     def _units(self, key: tuple[str, int], count: int) -> tuple[int, int] | None:
-        """The next queue offset of a queue that was put to, and the one before which there is disk
-        space; None where that is not so for so many units more."""
+        """The queue's next offset, and the offset before which its units have disk space. None: the
+        queue was not put to yet, or there is no space for ``count`` units."""
         next_offset = limit = self._putter.topic_queue_table.get(key, -1)
         if next_offset < 0:
             return None
@@ -109,7 +109,7 @@ class BatchPutter:
     def _made(
         self, messages: Sequence[Message], units: tuple[int, int], start: int, most: int
     ) -> Run | None:
-        """The records of a batch that goes to ``start``, in ``_records``; None where one of them is
+        """Makes the records of a batch for physical offset ``start``, in ``_records``. None: one is
         not plain, or they have more than ``most`` bytes."""
         timestamp = self._putter.clock()
         self._putter.before_append(timestamp)
@@ -132,7 +132,7 @@ class BatchPutter:
                     clock=lambda: timestamp,
                 )
             finally:
-                # Whatever became of it, the next batch begins without it.
+                # Also after an error, so the next batch begins without it.
                 columns, totals, keys, host = self._kernel.taken()
         if stop != Stop.END or len(totals) != 1:
             return None

@@ -1,8 +1,9 @@
-"""Batch queues (5.x) that do not end where the log does. Nothing here writes such queues.
+"""Checks that batch queues (5.x) end where the log does. Nothing here writes such queues.
 
-Records that are not dispatched yet: a broker dispatches nothing that lies before the newest unit of
-any queue, so that what is put behind these records would keep them from their consumers for good.
-Units at or beyond the log's end: a start takes them away, unless something was put there before."""
+If records are not dispatched yet, they must be before anything is put: a broker dispatches nothing
+before the newest unit of any queue, so their consumers would never get them. If units point to or
+behind the log's end, nothing must be put there: a start removes such units only as long as no
+record stands there."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from rmqctl.errors import DamagedStore
 
 
 class BatchQueueBehind(DamagedStore):
-    """A batch queue lacks the newest messages, which only its broker, or a rebuild, brings in."""
+    """A batch queue lacks the newest messages. Only its broker or a rebuild adds them."""
 
     template = (
         "queue {queue_id} of topic {topic!r}, a batch queue (5.x), lacks the message at physical "
@@ -46,11 +47,11 @@ def check_batch_queues(
     dispatcher: Dispatcher,
     stretch: tuple[int, int],
 ) -> None:
-    """Looks at a stretch of the log, from a record up to the log's end, that is about to be
-    dispatched, and at the end of each batch queue.
+    """Checks the end of each batch queue, and the records of ``stretch``: the part of the log that
+    is about to be dispatched, from a record up to the log's end.
 
     :raises BatchQueueBehind: a record there has no unit in its batch queue.
-    :raises BatchQueueAhead: a batch queue has a unit of a record that would lie behind it.
+    :raises BatchQueueAhead: a batch queue has a unit of a record at or behind the log's end.
     """
     if not dispatcher.batch_topics:
         return
@@ -86,7 +87,7 @@ def _check_none_is_ahead(root: Path, config: MessageStoreConfig, log_end: int) -
 
 
 def _newest_record(root: Path, config: MessageStoreConfig, topic: str, queue_id: int) -> int:
-    """Where the record of a queue's last unit starts; -1 without units."""
+    """Physical offset in a queue's last unit; -1 without units."""
     where = root / paths.BATCH_CONSUME_QUEUE / topic / str(queue_id)
     if not where.is_dir():
         return -1

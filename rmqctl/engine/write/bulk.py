@@ -1,9 +1,8 @@
 """The append of a stream: what ``putMessage`` does, for thousands of messages at a time.
 
-Most messages of a stream are plain: no transaction, no delay, no extra queues, room in the file.
-Those are encoded and stored in one loop that keeps nothing but where they went. Every other one,
-and the first of each queue in a bulk, goes the way of a single put: that one decides about
-statuses.
+Most messages of a stream are plain: no transaction, no delay, no extra queues, and room in the
+file. They are encoded and stored in one loop that keeps only their places. Every other message, and
+the first of each queue in a bulk, is put like a single message: only there statuses are decided.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.engine.write.put import MessagePutter
 
-#: A bulk is dispatched after so many records or BULK_BYTES of log, whichever comes first; a
-#: subclass that takes less time for them says more.
+#: A bulk is dispatched after so many records or BULK_BYTES of log, whichever comes first. A faster
+#: subclass takes more.
 BULK_RECORDS = 8192
 _RESERVE = 1 << 20
 ANY_NUMBER = constants.INT_MAX
@@ -46,7 +45,7 @@ _pack = PREFIXES[0].pack
 _pack_length = TAILS[_MAGIC_CODE].properties_length.pack
 #: Bytes of a record without body, topic and properties, but with the length of the properties.
 _FIXED = PREFIXES[0].size + TAILS[_MAGIC_CODE].properties_length.size
-#: Properties that make a message more than plain.
+#: A message with one of these properties is not plain.
 SPECIAL = {
     constants.PROPERTY_DELAY_TIME_LEVEL,
     constants.PROPERTY_INNER_MULTI_DISPATCH,
@@ -54,8 +53,8 @@ SPECIAL = {
 
 
 class PlainMessage(NamedTuple):
-    """A message without sys flag, delay and extra queues, with IPv4 hosts, whose properties are
-    encoded already: what most messages of a stream are."""
+    """A message with IPv4 hosts and encoded properties, without sys flag, delay and extra queues.
+    Most messages of a stream are plain."""
 
     topic: str
     queue_id: int
@@ -86,7 +85,7 @@ class PlainMessage(NamedTuple):
 
 
 class PropertyEncoder:
-    """Encodes properties, remembering where each set of names puts its values."""
+    """Encodes properties. It remembers the order of the values for each set of names."""
 
     def __init__(self) -> None:
         self._shapes: dict[tuple[str, ...], tuple[str, Any]] = {}
@@ -109,7 +108,7 @@ class PropertyEncoder:
 
 
 def plain(message: MessageExtBrokerInner, encode: PropertyEncoder) -> PlainMessage | None:
-    """The message as a plain one; None when it is not."""
+    """The message as a plain one; None when it is not plain."""
     data = message.properties_bytes
     properties = message.properties
     if message.sys_flag or not SPECIAL.isdisjoint(properties):
@@ -138,12 +137,12 @@ Message = MessageExtBrokerInner | PlainMessage
 
 
 def full(messages: Sequence[Message]) -> list[MessageExtBrokerInner]:
-    """Messages with all that there is to know of each."""
+    """All messages in their full form."""
     return [one.full() if isinstance(one, PlainMessage) else one for one in messages]
 
 
 class BulkAppender:
-    """Appends what ``source`` gives, a bulk at a time. None in the source ends a bulk."""
+    """Appends the messages of ``source``, bulk by bulk. A None in the source ends a bulk."""
 
     def __init__(self, putter: MessagePutter, source: Iterator[Message | None]) -> None:
         self._putter = putter
@@ -152,12 +151,12 @@ class BulkAppender:
         self._tails: dict[tuple[str, int], bytes] = {}
         self._unit_limits: dict[tuple[str, int], int] = {}
         self._most_records, self._most_bytes = BULK_RECORDS, BULK_BYTES
-        #: Whether the source has no message for now.
+        #: Whether the source ended the last bulk: it has no message for now.
         self._pauses = False
         self.failure: Exception | None = None
 
     def wait(self) -> bool:
-        """Waits for the source, which needs no lock; whether there is something to append."""
+        """Waits for the source's next message, without a lock. False: there is none any more."""
         try:
             for message in self._origin:
                 if message is not None:
@@ -169,17 +168,17 @@ class BulkAppender:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the bulk that was filled last ended for its size."""
+        """Whether the last bulk ended because it was full."""
         return not self._pauses and self.failure is None
 
     @staticmethod
     def refused(answer: PutMessageResult | None, *, logged: int = 0) -> Bulk:
-        """A bulk of which nothing counts as stored."""
+        """A bulk without stored messages, and its answer."""
         return Bulk(Stored(), answer, logged)
 
     def fill(self) -> Bulk:
-        """Appends one bulk; the put lock is held. What the source raises is kept in ``failure``,
-        after which everything before it is stored."""
+        """Appends one bulk; the put lock is held. An error of the source is kept in ``failure``;
+        all messages before it are stored."""
         stored = Stored()
         refused = None
         self._pauses = False
@@ -198,7 +197,7 @@ class BulkAppender:
         return Bulk(stored, refused)
 
     def _put_special(self, message: Message, stored: Stored) -> PutMessageResult | None:
-        """The way of a single put, which knows every case; the result when it is refused."""
+        """Puts a message that is not plain. Returns the result when it is refused, else None."""
         if isinstance(message, PlainMessage):
             message = message.full()
         encoded = self._putter.check(message)
@@ -217,8 +216,8 @@ class BulkAppender:
                 append.store_timestamp,
             )
         )
-        # Of a prepared or rolled back message nothing is reserved in its queue. The loop writes
-        # records in the form of 4.9.3 only.
+        # A prepared or rolled back message reserves nothing in its queue. The loop writes only
+        # records in the form of 4.9.3.
         plain_form = (
             self._putter.has_plain_form and encoded.magic_code == constants.MESSAGE_MAGIC_CODE
         )
@@ -234,8 +233,8 @@ class BulkAppender:
         return None
 
     def _fill_plain(self, stored: Stored, limit: int, most: int = ANY_NUMBER) -> Message | None:
-        """Appends plain messages until the bulk is full, the source pauses or ends, or there are
-        ``most`` (None), or a message needs a closer look, which is returned."""
+        """Appends at most ``most`` plain messages. Returns None when the bulk is full or the source
+        pauses or ends; else the first message that is not plain."""
         log, clock = self._putter.log, self._putter.clock
         table, tails, unit_limits = self._putter.topic_queue_table, self._tails, self._unit_limits
         mapped, buffer, base, end = self._room()
@@ -263,7 +262,7 @@ class BulkAppender:
                     not shortest <= length <= longest
                     or size > largest
                     or not stale_end <= offset <= end - size
-                    or (born_port | store_port) >> 16  # Neither is a port (MAX_PORT).
+                    or (born_port | store_port) >> 16  # One is no valid port (MAX_PORT).
                 ):
                     return message
                 if offset + size > end_of_reserve:
@@ -295,8 +294,8 @@ class BulkAppender:
         return None
 
     def _room(self) -> tuple[MappedFile | None, Any, int, int]:
-        """The file at the log's end and its buffer, and the physical offsets at which it begins and
-        before which its records end; None and nothing where there is no such file."""
+        """The file at the log's end, its buffer, and the physical offsets of its start and of the
+        end of its room for records. Without such a file: None, b"", 0, 0."""
         log = self._putter.log
         mapped = log.files.find(log.write_offset) if log.files.entries else None
         if mapped is None:
@@ -308,7 +307,7 @@ class BulkAppender:
 
 def record_lengths(config: MessageStoreConfig) -> tuple[int, int, int]:
     """Bytes of the shortest and the longest properties, and of the largest record."""
-    # Of a message without properties the check has a word to say (MessagePutter.check).
+    # A message without properties may have to be refused (MessagePutter.check).
     shortest = int(config.enable_multi_dispatch)
     return shortest, constants.MAX_PROPERTIES_LENGTH, config.max_message_size
 
@@ -321,11 +320,11 @@ def reserve_room(
     goes_on: bool = False,
     in_flight: int = 0,
 ) -> int:
-    """Makes sure of disk space for the next records; the offset up to which there is some, 0 when
-    it is not to be had.
+    """Reserves disk space for the next records from physical ``offset`` on. Returns the offset up
+    to which there is space; 0: there is none.
 
-    :param goes_on: as much was stored just before: this will be, too. :param in_flight: bytes
-        before them that others may not have stored yet.
+    :param goes_on: more will surely be stored here, so the pages are touched ahead.
+    :param in_flight: bytes before ``offset`` that other threads may not have stored yet.
     """
     if mapped is None:
         return 0

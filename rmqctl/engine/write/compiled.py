@@ -1,10 +1,9 @@
-"""The append of a stream by the compiled kernel: what lines and messages have in common.
+"""The append of a stream by the compiled kernel: the common part for lines and messages.
 
-The kernel makes records and stores them into the log, many in one call, and makes of each what
-dispatch does: so nothing has to be read back. It takes only what it is sure of: whatever is
-special about a message, a field, a line or the room for it goes the way of
-:mod:`rmqctl.engine.write.bulk`, one message at a time, and that one decides about errors too. So
-the answers, and all bytes, are the same with and without a kernel.
+The kernel makes many records in one call and stores them into the log. It also makes their units
+and index keys, so dispatch reads nothing back. It takes only messages that it is sure of. If a
+message, a field, a line or the room for it is special, :mod:`rmqctl.engine.write.bulk` appends that
+one message and decides about errors. So answers and bytes are the same with and without a kernel.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from rmqctl.kernel import module as compiled
 if TYPE_CHECKING:
     from rmqctl.engine.write.put import MessagePutter
 
-#: What a bulk has at most: it takes no longer than a smaller one without the kernel.
+#: Most records and bytes of a bulk. It takes no longer than a smaller one without the kernel.
 _BULK_RECORDS, _BULK_BYTES = 1 << 15, 16 << 20
-#: Bytes of log that disk space is asked for at once.
+#: Bytes of log for which disk space is reserved at once.
 _RESERVE = 4 << 20
-#: Bytes of records that are made and wait to be stored, of small ones at most (MOST_CHUNKS and
-#: CHUNK_BYTES in src/put/behind.rs, and what both threads have at hand).
+#: Most bytes of small records that the kernel has made but not stored yet (MOST_CHUNKS and
+#: CHUNK_BYTES in src/put/behind.rs, and one chunk in each of both threads).
 _IN_FLIGHT = 2 << 20
-#: A host as the kernel takes it.
+#: A host in the form that the kernel takes.
 KernelHost = tuple[list[int], int]
 
 
@@ -55,7 +54,7 @@ class Stop(IntEnum):
 
 
 def appender_of(putter: MessagePutter, messages: Iterable[Message | None]) -> BulkAppender:
-    """Who appends a stream: the kernel, where there is one."""
+    """The appender of a stream: the kernel's if there is one."""
     from rmqctl.engine.write.lines import LineAppender, Lines
     from rmqctl.engine.write.messages import MessageAppender
 
@@ -68,9 +67,12 @@ def appender_of(putter: MessagePutter, messages: Iterable[Message | None]) -> Bu
 
 
 class Place:
-    """The file at the log's end: its buffer, its descriptor where that is its map (else -1), the
-    physical offset at which it begins, and positions in it: where the next record goes, up to where
-    there is disk space, and before which records end."""
+    """The place of the next records, in the file at the log's end.
+
+    ``base`` is the physical offset of the file's start. ``position`` is where the next record goes,
+    ``reserved`` the end of the disk space, and ``end`` the end of the room for records: positions
+    in the file. ``descriptor`` is -1 if ``buffer`` is not the file's map.
+    """
 
     def __init__(self, mapped: MappedFile, buffer: Any, base: int, end: int, start: int) -> None:
         self.mapped, self.buffer, self.base = mapped, buffer, base
@@ -95,39 +97,39 @@ class CompiledAppender(BulkAppender):
         self._kernel = kernel_appender(putter, kernel, hosts)
         #: The queues that the kernel knows now, by their numbers.
         self._queues: list[tuple[str, int]] = []
-        #: Those of this bulk, with the queue offsets before which their units have disk space.
+        #: The queues of this bulk, with the queue offsets before which their units have disk space.
         self._limits: dict[tuple[str, int], int] = {}
 
     def _begin(self, stored: Stored) -> None:
-        """A bulk begins where nothing is stored of it."""
+        """Begins a new bulk if nothing of it is stored yet."""
         if not stored:
             self._limits.clear()
             self._forget()
 
     @property
     def _is_usual(self) -> bool:
-        """Whether the next message may be one of the kernel's. What is special about the store, and
-        not about a message, is for a single put."""
+        """Whether the kernel may take the next message. If the store itself is in a special state,
+        a single put comes first."""
         putter = self._putter
         is_usual = putter.has_plain_form and not putter.tail.failed
         return is_usual and putter.log.write_offset >= putter.log.stale_end
 
     def _forget(self) -> None:
-        """The kernel's queue offsets are not those of the table any more."""
+        """Makes the kernel forget its queue offsets: the table's may be others now."""
         if self._queues:
             self._kernel.forget()
             self._queues = []
 
     def _place(self) -> Place | None:
-        """Where the next records go; None where a single put makes that file."""
+        """The place of the next records; None when a single put has to make the file."""
         mapped, buffer, base, end = self._room()
         if mapped is None:
             return None
         return Place(mapped, buffer, base, end, self._putter.log.write_offset)
 
     def _take(self, stored: Stored, place: Place, host: Host = LOCALHOST) -> None:
-        """What the kernel has stored since it was taken last: the log, and the queues' next
-        offsets, are behind it. :param host: the store host of lines."""
+        """Takes over what the kernel has stored since the last call: moves the log's end and the
+        queues' next offsets. :param host: the store host of lines."""
         columns, totals, keys, said = self._kernel.taken()
         if not totals:
             return
@@ -141,29 +143,33 @@ class CompiledAppender(BulkAppender):
         stored.add(run)
 
     def _reserve(self, place: Place, position: int, end: int) -> int | None:
-        """Where the kernel may store up to, of which the next record lies between two positions;
-        None where that one is for a single put, or for the next bulk. Others store meanwhile."""
+        """The kernel asks for room for its next record, from ``position`` to ``end``. Returns the
+        position up to which it may store; None: that record is for a single put, or for the next
+        bulk. Another thread of the kernel may be storing meanwhile."""
         if end > place.end:
             return None
         ahead = min(max(end - position, _RESERVE), place.end - position)
         reserved = 0
-        for size in (ahead, end - position):  # A disk that has not so much left may have enough.
+        for size in (
+            ahead,
+            end - position,
+        ):  # A nearly full disk may still have enough for one record.
             reserved = reserved or reserve_room(
                 place.mapped, place.base + position, size, in_flight=_IN_FLIGHT
             )
         if not reserved:
             return None
-        # Behind the last record there is a blank's place.
+        # Room for a blank stays behind the last record.
         place.reserved = max(min(reserved - place.base, place.end), position)
         return place.reserved
 
     def _admit(self, topic: str, queue_id: int, next_offset: int | None) -> tuple[int, int] | None:
-        """Lets the kernel store into a queue, from its next queue offset up to the one before which
-        its units have disk space; None where a single put has to make it, or finds no disk space,
-        or is to end the bulk. Others store meanwhile.
+        """The kernel asks to store into a queue. Returns its next queue offset, and the one before
+        which its units have disk space. None: a single put has to make the queue, there is no disk
+        space, or the bulk must end. Another thread of the kernel may be storing meanwhile.
 
-        :param next_offset: of a queue that the kernel knows; the table is not told before all is
-            taken.
+        :param next_offset: the next queue offset, if the kernel knows the queue: the table gets it
+            only in :meth:`_take`.
         """
         key = topic, queue_id
         is_new = next_offset is None

@@ -1,4 +1,4 @@
-"""The parts of a store that is open for writing, as all that works on them gets them."""
+"""The parts of a store that is open for writing, for all that work on them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 
 class WriteContext(NamedTuple):
-    """One store, whose lock file is held. ``derived`` writes into ``queues`` and into the index.
+    """One store whose lock file is held. ``derived`` writes into ``queues`` and into the index.
 
-    ``lock`` is the put lock: held while something is appended or dispatched; no reader takes it.
-    ``clock`` gives store times, in milliseconds.
+    ``lock`` is the put lock: it is held while something is appended or dispatched, and never by a
+    reader. ``clock`` gives store times, in milliseconds.
     """
 
     root: Path
@@ -33,8 +33,8 @@ class WriteContext(NamedTuple):
 
 
 class ReplicaService(Protocol):
-    """Who waits for slaves (``HAService``). A store that no broker runs has none: slaves take what
-    they lack when it does."""
+    """Waits for slaves (``HAService``). A store that is not served has none: slaves fetch the rest
+    once a broker runs on it."""
 
     def submit(self, next_offset: int, timeout_millis: int) -> PutMessageStatus:
         """PUT_OK, SLAVE_NOT_AVAILABLE, or FLUSH_SLAVE_TIMEOUT."""

@@ -21,7 +21,7 @@ _ERRORS = (
     | RunningFlag.WRITE_INDEX_FILE_ERROR
     | RunningFlag.DISK_FULL
 )
-#: For a look at whether there is any: an enum's truth takes longer.
+#: Compared by identity to see if any flag is set: an enum's truth takes longer.
 NO_FLAG = RunningFlag(0)
 
 
@@ -33,7 +33,7 @@ class RunningFlags:
 
     @property
     def is_writeable(self) -> bool:
-        # Each put asks, and an enum's & takes a microsecond.
+        # Each put reads this, and an enum's & takes a microsecond.
         return self.flag_bits is NO_FLAG or not self.flag_bits & _ERRORS
 
     def make(self, flag: RunningFlag) -> None:

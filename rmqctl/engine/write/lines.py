@@ -1,7 +1,6 @@
-"""The append of a stream that comes as lines of NDJSON: most of them by the compiled kernel.
+"""The append of a stream of NDJSON lines, most of them by the compiled kernel.
 
-The kernel makes records of lines, many in one call, as
-:mod:`rmqctl.engine.write.compiled` says.
+The kernel makes records of many lines in one call, as :mod:`rmqctl.engine.write.compiled` says.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Lines:
-    """Messages as lines, a block of bytes at a time; iterating gives them as messages, one by one.
+    """Messages as lines, in blocks of bytes; iterating gives the messages one by one.
 
-    ``block`` is the one at hand, of whole lines, and ``at`` where its next line begins; both sides
-    move that. A message that says no more comes from 127.0.0.1:0 and was stored by ``store_host``;
-    ``clock`` says when it was born (ms).
+    ``block`` is the current block of whole lines, and ``at`` the position of its next line; the
+    reader and the appender both move it. By default a message has the born host 127.0.0.1:0, the
+    store host ``store_host``, and the born time (ms) that ``clock`` gives.
     """
 
     block = b""
@@ -35,12 +34,12 @@ class Lines:
     clock: Callable[[], int]
 
     def has_lines(self) -> bool:
-        """Whether there is a line at hand; reads the next block when this one is used up. What else
-        that brings (a pause, the end, an error) comes with the next message."""
+        """Whether the current block has a line; reads the next block when it is used up. A pause,
+        the end or an error that this meets comes with the next message instead."""
         raise NotImplementedError
 
     def taken(self, at: int, lines: int) -> None:
-        """So many lines were taken as they are, up to this place."""
+        """Notes that ``lines`` lines of the block were taken, up to position ``at``."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Message | None]:
@@ -48,14 +47,14 @@ class Lines:
 
 
 class LineAppender(CompiledAppender):
-    """Appends lines."""
+    """Appends lines by the kernel."""
 
     def __init__(self, putter: MessagePutter, lines: Lines, kernel: ModuleType) -> None:
         hosts = kernel_host(LOCALHOST), kernel_host(lines.store_host)
         super().__init__(putter, iter(lines), kernel, hosts)
         self._lines = lines
         self._is_peeked = False
-        #: Messages that are taken one by one before the kernel is asked again.
+        #: How many messages are taken one by one before the kernel is tried again.
         self._careful = 1
 
     def wait(self) -> bool:
@@ -65,7 +64,7 @@ class LineAppender(CompiledAppender):
         return self._is_peeked
 
     def _fill_plain(self, stored: Stored, limit: int, most: int = ANY_NUMBER) -> Message | None:
-        """As there; lines that the kernel is sure of are stored by it."""
+        """As in :class:`BulkAppender`, but the kernel stores the lines that it is sure of."""
         self._begin(stored)
         while not self._pauses and len(stored) < self._most_records:
             if not self._is_peeked and self._lines.has_lines() and self._is_usual:
@@ -85,8 +84,8 @@ class LineAppender(CompiledAppender):
         return None
 
     def _take_lines(self, stored: Stored, limit: int) -> None:
-        """Stores lines until there are none for now, the bulk is full, or one needs a closer
-        look."""
+        """Lets the kernel store lines until there are none for now, the bulk is full, or one is
+        special."""
         place = self._place()
         if place is None:
             return

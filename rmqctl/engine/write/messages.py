@@ -1,6 +1,6 @@
-"""The append of a stream of messages: most of them by the compiled kernel.
+"""The append of a stream of messages, most of them by the compiled kernel.
 
-It takes them from their iterator as it goes, and reads the fields of each, as
+The kernel takes messages from their iterator itself and reads their fields, as
 :mod:`rmqctl.engine.write.compiled` says.
 """
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 class MessageAppender(CompiledAppender):
-    """Appends messages."""
+    """Appends messages by the kernel."""
 
     def __init__(
         self, putter: MessagePutter, source: Iterator[Message | None], kernel: ModuleType
     ) -> None:
         super().__init__(putter, source, kernel)
-        #: None: the kernel looks at the same one itself.
+        #: The store's clock. None: it is the system's, which the kernel reads itself.
         self._clock = None if putter.clock is system_clock else putter.clock
-        #: Messages that are taken one by one before the kernel is asked again.
+        #: How many messages are taken one by one before the kernel is tried again.
         self._careful = 1
 
     def _fill_plain(self, stored: Stored, limit: int, most: int = ANY_NUMBER) -> Message | None:
-        """As there; messages that the kernel is sure of are stored by it."""
+        """As in :class:`BulkAppender`, but the kernel stores the messages that it is sure of."""
         self._begin(stored)
         while self._putter.log.write_offset < limit:
             place, before = self._place() if self._is_usual else None, len(stored)
@@ -54,15 +54,15 @@ class MessageAppender(CompiledAppender):
             is_full = len(stored) >= self._most_records or self._putter.log.write_offset >= limit
             if special is not None or self._pauses or is_full:
                 return special
-        # A single put has gone on behind the limit: in the next file, whose start lies there, too.
+        # A single put went beyond the limit: its record began the next file.
         return None
 
     def _take_messages(self, stored: Stored, place: Place, limit: int) -> Message | None:
-        """Stores messages until the source pauses or ends, or the bulk is full (None), or one needs
-        a closer look, which is returned."""
+        """Lets the kernel store messages. Returns None when the source pauses or ends, or the bulk
+        is full; else the first special message."""
         message: Message | None = None
         try:
-            # A store's first record is that of a single put, as the first one of each queue is.
+            # The first record of a store, and of each queue, was stored by a single put.
             while True:
                 place.position, held, stop, _ = self._kernel.append_messages(
                     place.buffer,
@@ -90,5 +90,5 @@ class MessageAppender(CompiledAppender):
                     return message
         finally:
             self._take(stored, place)
-            # What comes next may go another way.
+            # The next messages may be put without the kernel.
             self._forget()

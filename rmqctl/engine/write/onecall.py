@@ -1,10 +1,10 @@
 """Puts of single messages in one call of the compiled kernel, from the message to the answer.
 
-The kernel stores record, unit and index items, and tells log, queue and index file. It does so
-where all of it simply goes on: in a store without a transient store pool and without extensions,
-whose records end as those of 4.9.3 do and whose log is dispatched, for a plain message to a queue
-that has a file, with disk space that was made sure of here. Everything else goes another way
-(:mod:`rmqctl.engine.write.single`, a put of its own), with the same bytes and answers.
+The kernel stores record, unit and index items, and moves the ends of log, queue and index file. It
+does so only in the simplest case: the store has no transient store pool and no extensions, its
+records have the form of 4.9.3, its whole log is dispatched, the message is plain, its queue has a
+file, and disk space was reserved here. All other messages are put by
+:mod:`rmqctl.engine.write.single` or one by one, with the same bytes and answers.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from rmqctl.engine.write.put import MessagePutter
     from rmqctl.engine.write.storewriter import StoreWriter
 
-#: Items of the index for which disk space is made sure of at once, and of a file that was not put
-#: to before.
+#: Index items for which disk space is reserved at once, and how many at first in an index file.
 _ITEMS_AHEAD, _FIRST_ITEMS = 1 << 13, 1 << 8
-#: What one message may need, and again at the end of a file.
+#: The most steps for one message: queue, log and index once each, and the log again in a new file.
 _MOST_STEPS = 4
 
 
@@ -58,7 +57,7 @@ class _Answers(NamedTuple):
 def one_call_putter(
     kernel: ModuleType, context: WriteContext, putter: MessagePutter, writer: StoreWriter
 ) -> OneCallPutter | None:
-    """One for a store; None for one where more is to be done, or whose records end otherwise."""
+    """The putter of a store; None if its puts have more steps, or its records another form."""
     if context.config.is_transient_store_pool_enable or context.queues.writes_ext:
         return None
     if not putter.has_plain_form:
@@ -91,19 +90,19 @@ class OneCallPutter:
             counts=counts,
         )
         self._kernel_put = self._kernel.put
-        #: The form of which is known that the kernel writes it.
+        #: The store's form, once it is known to be one that the kernel writes.
         self._form: RecordForm | None = None
         self._reserved = (-1, -1)
-        #: The one that was put to last.
+        #: The index file of the last put.
         self._index_file: IndexFile | None = None
 
     def put_message(self, message: MessageExtBrokerInner, flush: bool) -> PutMessageResult:
-        """``MessageStore.put_message``: in one call, where there is nothing unusual about the
-        message, or the place for it."""
+        """``MessageStore.put_message``: in one call if nothing is unusual about the message and its
+        place."""
         writer, putter = self._writer, self._putter
-        # Each call of Python's costs as much as storing the unit, so there is none before the
-        # kernel's. Who has no services wakes none; of what ``check_store_status`` looks at, no
-        # slave has this way.
+        # A call in Python costs as much as storing the unit, so there is none before the kernel's.
+        # With services running, they must be woken, so such puts go elsewhere. The conditions
+        # cover what ``check_store_status`` checks; a slave has no OneCallPutter.
         if (
             self._flusher.has_services
             or self._flags.flag_bits is not NO_FLAG
@@ -151,13 +150,13 @@ class OneCallPutter:
         return result
 
     def _knows_form(self) -> bool:
-        """Whether the kernel writes records in the store's form, which is another one now."""
+        """Whether the kernel writes records in the store's form, after that has changed."""
         if self._putter.has_plain_form:
             self._form = self._putter.form
         return self._putter.form is self._form
 
     def _prepare(self, message: MessageExtBrokerInner, stop: int) -> bool:
-        """Whether there is now what the kernel stopped for."""
+        """Prepares what the kernel stopped for. False: it cannot be had here."""
         with self._lock, self._putter.alone, self._putter:
             if stop == Stop.QUEUE:
                 return self._admit((message.topic, message.queue_id))
@@ -205,7 +204,7 @@ class OneCallPutter:
         goes_on, self._index_file = file is self._index_file, file
         limit = file.room_for(_ITEMS_AHEAD if goes_on else _FIRST_ITEMS)
         if goes_on:
-            # Slots lie all over their pages: who puts more than a few comes to most of them.
+            # Slots are hit in random order, so after some puts most of their pages are used.
             mapped.touch(0, geometry.item_position(limit))
         file.live = self._kernel.set_index(
             mapped,

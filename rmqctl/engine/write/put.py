@@ -1,7 +1,7 @@
 """The put path: ``CommitLog#asyncPutMessage`` and what ``DefaultMessageStore`` checks before it.
 
-In the engine's order: the message's own checks, delay, host flags and encoding without the lock;
-then, under it, place, queue offsets and store.
+The steps are in the engine's order: checks of the message, delay, host flags and encoding without
+the lock; then place, queue offsets and store under the lock.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from rmqctl.engine.start.nearend import check_near_end
 from rmqctl.engine.write.context import WriteContext
 from rmqctl.errors import CannotWrite
 
-#: What the engine takes for no time at all (``isOSPageCacheBusy``).
+#: A longer time (ms) does not count, as in the engine (``isOSPageCacheBusy``).
 _NOT_IN_LOCK = 10_000_000
 _BARE = (
     "the message has no properties, and with enableMultiDispatch a broker of 4.9.3 stops "
     "dispatching for good at such a one: give it a property, as tags or keys"
 )
-#: Where the records of a bulk go the log does not know before it ends.
+#: Amid a bulk the log does not know its own end yet.
 _AMID_A_BULK = (
     "what gives the messages of a stream puts into the same store, whose next place is taken: "
     "yield that message, too, or put it when the stream has ended"
@@ -69,14 +69,14 @@ def check_message(
     in_batch: bool = False,
     check_lmq: Callable[[], PutMessageResult | None] = lambda: None,
 ) -> EncodedMessage | PutMessageResult:
-    """What needs no lock, in the engine's order: names, lengths, light queues, delay rewriting,
-    host flags, encoding; a result when the message is refused.
+    """Checks and encodes a message without the lock, in the engine's order: names, lengths, light
+    queues, delay, host flags, encoding. Returns a result when the message is refused.
 
-    :param file_size: of the log's files. :param as_stored: the message is a record of another
-        store: a delay level delays nothing, and nothing is put into the queues that it names.
-    :param in_batch: it is one of a batch, where nobody looks at its delay level
+    :param file_size: bytes of a log file. :param as_stored: the message is a record of another
+        store: its delay level delays nothing, and further queues that it names get nothing.
+    :param in_batch: it is in a batch, where the delay level is ignored
         (``CommitLog#asyncPutMessages``).
-    :param check_lmq: what there is to say of a message that names further queues.
+    :param check_lmq: may refuse a message that names further queues.
     :raises TopicNotAllowed: the topic, or a further queue, could leave ``consumequeue/``.
     """
     paths.check_topic_directory(message.topic)
@@ -118,7 +118,7 @@ def check_message(
 class MessagePutter:
     """Appends checked messages to the log of a store.
 
-    :param before_append: told of the store time before the first bytes are stored.
+    :param before_append: called with the store time before the first bytes are stored.
     """
 
     def __init__(self, context: WriteContext, before_append: Callable[[int], None]) -> None:
@@ -126,28 +126,29 @@ class MessagePutter:
         self.log = context.log
         self.queues = context.queues
         self.clock = context.clock
-        #: How the store's own version ends a record; set when its newest record is known.
+        #: The form of the store's records; set when the newest record is known.
         self.form = RecordForm()
-        #: Next queue offset of each queue that was put to, light queues included.
+        #: Next queue offset of each queue that was put to, including light queues.
         self.topic_queue_table: dict[tuple[str, int], int] = {}
         self._dispatcher = context.derived.dispatcher
         self._tail, self.lock = context.tail, context.lock
         self._alone = threading.Lock()
         self.before_append = before_append
-        #: Since when a put holds the lock; 0: none does, for all that is known.
+        #: When the current put got the lock; 0: no put has it, as far as is known.
         self.begin_time_in_lock = 0.0
         self._lmq_queues: set[str] | None = None
 
     @property
     def alone(self) -> threading.Lock:
-        """Who appends does it ``with putter.lock, putter.alone, putter``: both locks are C's, and
-        no interrupt leaves them held. :raises RuntimeError: this thread is amid a bulk."""
+        """All appends are done ``with putter.lock, putter.alone, putter``. Both locks are
+        implemented in C, so an interrupt never leaves them held.
+        :raises RuntimeError: this thread is amid a bulk."""
         if self._alone.locked():
             raise RuntimeError(_AMID_A_BULK)
         return self._alone
 
     def __enter__(self) -> None:
-        if self.begin_time_in_lock:  # An interrupt came as the one before ended.
+        if self.begin_time_in_lock:  # An interrupt came while the put before ended.
             self._doubt()
         self.begin_time_in_lock = perf_counter()
 
@@ -158,17 +159,17 @@ class MessagePutter:
 
     def _doubt(self) -> None:
         if self._tail.doubt():
-            self.topic_queue_table.clear()  # The queues know, when all is dispatched.
+            self.topic_queue_table.clear()  # The queues know them again when all is dispatched.
 
     @property
     def tail(self) -> CatchUp:
-        """What of the log is dispatched. Where that has failed queues may not be what they seem:
-        the next append of a single message makes up for it."""
+        """The dispatch of the log. After it has failed, queues may lack units: the next append of
+        a single message completes it first."""
         return self._tail
 
     @property
     def has_plain_form(self) -> bool:
-        """Whether the store's records end as those of 4.9.3 do, but for long topics."""
+        """Whether the store's records have the form of 4.9.3, apart from long topics."""
         return self.form == RecordForm(long_topics=self.form.long_topics)
 
     @property
@@ -194,7 +195,7 @@ class MessagePutter:
         return room_of(self.log.file_size)
 
     def _check_lmq(self) -> PutMessageResult | None:
-        """``checkLmqMessage``. The engine of 4.9.3 asks this too, and then looks at another answer:
+        """``checkLmqMessage``. The engine of 4.9.3 calls it too, but then tests another result, so
         there the limit has no effect on a put."""
         if not self.config.enable_lmq:
             return None
@@ -211,29 +212,29 @@ class MessagePutter:
         )
 
     def units_reserved(self, queue_offset: int) -> int:
-        """How many units from one on have disk space when that one has: space is reserved in
-        chunks of a file."""
+        """How many units from one on have disk space if that one has: space is reserved in chunks
+        of a file."""
         file_size = self.queues.file_size
         position = queue_offset * constants.CQ_STORE_UNIT_SIZE % file_size
         end = min(reserved_chunk(position)[1], file_size)
         return (end - position) // constants.CQ_STORE_UNIT_SIZE
 
     def reserve_units(self, key: tuple[str, int], queue_offset: int) -> int:
-        """Makes sure of disk space for a queue's unit at ``queue_offset``: the queue offset before
-        which there is some, which is no more than this one where a single put has a word to say."""
+        """Reserves disk space for a queue's unit at ``queue_offset``. Returns the queue offset
+        before which there is space; ``queue_offset`` itself when a single put must decide."""
         if len(key[0].encode()) > constants.MAX_TOPIC_LENGTH:
             return queue_offset
         try:
             self.queues.find_or_create(*key).reserve(queue_offset)
         except (CannotWrite, OSError):
             return queue_offset
-        # The unit itself has, also where it lies across the end of a chunk.
+        # The unit itself has space, even if it lies across the end of a chunk.
         return queue_offset + max(self.units_reserved(queue_offset), 1)
 
     # --- under the lock ------------------------------------------------------------------
 
     def append(self, encoded: EncodedMessage) -> PutMessageResult:
-        """One message: place, queue offsets, store."""
+        """Appends one message: place, queue offsets, store."""
         message = encoded.message
         key, counts = (message.topic, message.queue_id), _has_unit(encoded)
         start, queue_offset = self.log.write_offset, 0
@@ -245,14 +246,15 @@ class MessagePutter:
             if self.config.enable_multi_dispatch:
                 from rmqctl.engine.dispatch.multi import add_queue_offsets, multi_queues
 
-                # Also of a prepared message, which takes no place: it has the offsets of the next.
+                # A prepared message takes no place, but it gets these offsets as well: the next
+                # message's.
                 names = multi_queues(message, self.form, self._dispatcher)
                 multi = [(name, self._next_queue_offset(*name)) for name in names]
                 if multi:
                     rewritten = add_queue_offsets(message, [offset for _, offset in multi])
                     again = encode(rewritten, self.config.max_message_size, self.form)
                     if isinstance(again, PutMessageResult) or again.size > self._room:
-                        # MultiDispatch#wrapMultiDispatch, whatever stands in the way.
+                        # MultiDispatch#wrapMultiDispatch answers so for any obstacle.
                         return PutMessageResult(
                             PutMessageStatus.UNKNOWN_ERROR,
                             AppendMessageResult(AppendMessageStatus.UNKNOWN_ERROR),
@@ -278,10 +280,10 @@ class MessagePutter:
         return result
 
     def append_batch(self, encoded: list[EncodedMessage]) -> list[PutMessageResult]:
-        """A batch (``MessageExtBatch``): in one file, one store time, consecutive queue offsets;
-        one result when it is refused.
+        """Appends a batch (``MessageExtBatch``): in one file, with one store time and consecutive
+        queue offsets. Returns one result when it is refused.
 
-        As in the engine its messages go to no light queues.
+        As in the engine, its messages go to no light queues.
         """
         problem = self._batch_problem(encoded)
         if problem:
@@ -300,7 +302,7 @@ class MessagePutter:
             self.before_append(timestamp)
         except (CannotWrite, OSError) as error:
             return [self._refused(error, start, encoded[0], first)]
-        # All before the first is stored: a value that no record can hold stops them all.
+        # All are encoded before the first is stored, so an impossible value stops them all.
         records, offset = [], mapped.file_from_offset + position
         for queue_offset, one in enumerate(encoded, first):
             records.append(one.record(queue_offset, offset, timestamp))
@@ -315,9 +317,9 @@ class MessagePutter:
     def _refused(
         self, error: Exception, start: int, encoded: EncodedMessage, queue_offset: int
     ) -> PutMessageResult:
-        """:func:`refused` for an append that was to go to ``start``. Where a blank has filled the
-        file, and the next one cannot be made, the append's own status is END_OF_FILE: its bytes
-        are the blank's."""
+        """:func:`refused` for an append at ``start``. If a blank has filled the file and the next
+        one cannot be made, the append's own status is END_OF_FILE, and its bytes are the
+        blank's."""
         result, end = refused(error), self.log.write_offset
         if end > start and self.log.files.find(end) is None:
             result.append = AppendMessageResult(
@@ -356,7 +358,7 @@ class MessagePutter:
         return PutMessageResult(PutMessageStatus.PUT_OK, append, message.topic, message.queue_id)
 
     def _batch_problem(self, encoded: list[EncodedMessage]) -> str:
-        """Why messages can be no batch; empty when they can."""
+        """Why these messages cannot be a batch; empty when they can."""
         size = sum(one.size for one in encoded)
         if not encoded:
             return "a batch holds a message at least"
@@ -369,7 +371,7 @@ class MessagePutter:
         return ""
 
     def _next_queue_offset(self, topic: str, queue_id: int) -> int:
-        """``topicQueueTable``: the end of the queue, then counted here."""
+        """``topicQueueTable``: at first the end of the queue, then counted here."""
         known = self.topic_queue_table.get((topic, queue_id))
         if known is None:
             check_near_end(self.log)
@@ -387,7 +389,7 @@ def _has_unit(encoded: EncodedMessage) -> bool:
 
 
 def refused(error: Exception) -> PutMessageResult:
-    """The status of an append for which there was no room."""
+    """The result of an append that failed for want of disk space."""
     if isinstance(error, CannotWrite):
         return PutMessageResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason=str(error))
     reason = getattr(error, "strerror", None) or str(error)

@@ -1,16 +1,16 @@
-"""Brings a store to where a broker's start would bring it, before anything is put into it.
+"""Does to a store what a broker's start would do, before anything is put into it.
 
-What is done is the plan's (:mod:`rmqctl.engine.start.plan`); here is the order, in which a kill at
-any moment leaves a store that the next start, the engine's too, brings to the same place:
+The plan (:mod:`rmqctl.engine.start.plan`) says what is done; here is the order. A kill at any
+moment leaves a store that the next start, also the engine's, brings to the same state:
 
-1. units go whose addresses lead nowhere in the extension: the engine leaves them, and what it
-   appends there decides where they lead to then;
-2. the checkpoint goes back to where the dispatch begins again, and ``abort`` is made;
-3. what the log does not have goes from index and queues, and files of the log go that are empty (of
-   5.x), or of zeros and far behind its end; that is forced to disk, and what a crash may have left
-   in memory with it;
-4. the records that the plan names are dispatched again;
-5. with the first flush of everything these are on disk: only then may the checkpoint move on.
+1. Units with addresses that lead nowhere in the extension are removed: the engine leaves them, and
+   what it later appends to the extension would become theirs.
+2. The checkpoint goes back to where the dispatch begins again, and ``abort`` is made.
+3. Index items and units of records that the log lacks are removed, and files of the log that are
+   empty (of 5.x), or hold zeros and stand far behind its end. This is forced to disk, together with
+   whatever a crash may have left in memory only.
+4. The records that the plan names are dispatched again.
+5. The first flush of everything brings these to disk. Only then may the checkpoint move on.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def check(
     config: MessageStoreConfig,
     is_unread: bool,
 ) -> None:
-    """Refuses what would lose something; nothing was changed.
+    """Refuses a plan that would lose something, before anything is changed.
 
-    :param is_unread: what stands before the log's end is looked at later, before the first put.
-    :raises CommitLogMissing: there are units, and no log.
-    :raises DamagedStore: as of :func:`~rmqctl.engine.log.end.check_end`.
+    :param is_unread: the records before the log's end are checked later, before the first put.
+    :raises CommitLogMissing: there are units, but no log.
+    :raises DamagedStore: as :func:`~rmqctl.engine.log.end.check_end` raises it.
     :raises QueueHasHole: units stand behind a place without one; a broker would drop them.
-    :raises FileLengthContradiction: the index's newest file would be one of a wrong length.
+    :raises FileLengthContradiction: the index's newest file would have a wrong length.
     :raises BatchQueueBehind: messages of a batch queue are not dispatched yet.
-    :raises BatchQueueAhead: a batch queue has units of messages that the log has not.
+    :raises BatchQueueAhead: a batch queue has units of messages that the log lacks.
     """
     if log.files.end_offset == log.min_offset and (plan.queue_cuts or plan.dispatched_to >= 0):
         raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
@@ -69,7 +69,7 @@ def check(
 
 
 def _check_index(plan: StartPlan, index: IndexService) -> None:
-    """Refuses a newest file of a wrong length, as it is when what goes is gone."""
+    """Refuses an index whose newest file, after the plan's cuts, has a wrong length."""
     gone = {cut.path for cut in plan.index_cuts if not cut.kept}
     newest = next((path for path in reversed(index.paths) if path not in gone), None)
     if newest in index.irregular:
@@ -96,7 +96,7 @@ def _remove_far_ahead(log: CommitLogWriter, end: int) -> None:
 
 
 class Recovery:
-    """Does a plan to a store whose lock is held."""
+    """Carries out a plan in a store whose lock is held."""
 
     def __init__(
         self,
@@ -111,9 +111,10 @@ class Recovery:
         self._flusher = flusher
 
     def begin(self, abort: bytes, *, from_first: bool = False) -> None:
-        """Steps 1 to 3. With ``from_first`` the caller dispatches all of the log.
+        """Steps 1 to 3.
 
-        :param abort: what a new ``abort`` holds. :raises CannotWrite: the disk failed.
+        :param abort: content of a new ``abort``. :param from_first: the caller dispatches the whole
+            log. :raises CannotWrite: the disk failed.
         """
         plan, context = self._plan, self._context
         context.tail.is_due = True
@@ -135,8 +136,8 @@ class Recovery:
                 apply_cuts(self._index, plan.index_cuts, self._store_timestamp_at)
             newest = self._index.last()
             if newest is not None and not newest.item_count:
-                # A crash leaves zeros of one that was just made: nothing says then how far the one
-                # before it goes, and what that has would be indexed again.
+                # After a crash a file that was just made may be all zeros. Then nothing tells how
+                # far the file before it reaches, and its records would be indexed again.
                 self._index.recover(self._store_timestamp_at)
             for cut in plan.queue_cuts:
                 if not cut.is_astray:
@@ -146,7 +147,7 @@ class Recovery:
             raise CannotWrite(path=str(context.root), reason=str(error.strerror)) from error
 
     def dispatch(self, progress: Progress = lambda done, total: None) -> None:
-        """Step 4. :raises CannotWrite: the disk failed; the next start goes on."""
+        """Step 4. :raises CannotWrite: the disk failed; the next start goes on with it."""
         plan, context = self._plan, self._context
         try:
             unclean = not plan.is_clean

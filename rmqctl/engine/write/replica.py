@@ -1,6 +1,6 @@
-"""What a slave does to its store: it appends what its master's log has (``CommitLog#appendData``).
+"""Appends pieces of a master's log to a slave's store (``CommitLog#appendData``).
 
-Queues and index are its own, by the dispatch of every put.
+The slave makes queues and index itself, by the same dispatch as for puts.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from rmqctl.errors import InternalError
 
 
 def append_piece(log: CommitLogWriter, piece: LogPiece) -> None:
-    """Appends a piece at its own place, which is the end of the log, or any one where the log has
-    no file yet. A kill leaves its first entries, however many.
+    """Appends a piece at its own place: the end of the log, or any place if the log has no file
+    yet. After a kill some of its first entries are there.
 
-    :raises OSError: the disk is full. :raises CannotWrite: no new file can be made. The log is as
-        it was.
+    :raises OSError: the disk is full. :raises CannotWrite: no new file can be made. The log is
+        unchanged.
     """
     if not log.files.entries:
         log.write_offset = log.flushed_where = piece.physical_offset
@@ -34,12 +34,12 @@ def _append_records(log: CommitLogWriter, piece: LogPiece) -> None:
     data, heads = memoryview(piece.data), piece.heads
     mapped, position = log.file_for(len(data))
     for head, end in zip(heads, (*heads[1:], len(data)), strict=True):
-        # One by one, as they were put: nothing newer stands behind a place that a kill left empty.
+        # One by one, as they were put: so a kill never leaves a later record behind a gap.
         log.store(mapped, position + head, data[head:end], piece.store_timestamp)
 
 
 def _append_blank(log: CommitLogWriter, piece: LogPiece) -> None:
-    """The blank with whatever stands behind its head: Java's writer leaves there what was there."""
+    """Appends the blank with all bytes behind its head: Java's writer does not clear them."""
     mapped, position = log.locate(piece.physical_offset)
     data = piece.data
     if piece.physical_offset < log.stale_end:

@@ -1,7 +1,7 @@
-"""Puts of single messages by the compiled kernel: the plain ones among them.
+"""Puts of single plain messages by the compiled kernel.
 
-What :mod:`rmqctl.engine.write.put` and :mod:`rmqctl.engine.derive.catchup` do for one message, with
-the same bytes and answers, but for what makes a message special: that goes their way.
+It does what :mod:`rmqctl.engine.write.put` and :mod:`rmqctl.engine.derive.catchup` do for a
+message, with the same bytes and answers. Special messages go to those two.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 class KernelWays(NamedTuple):
-    """What the kernel does of puts that are no stream. A slave, which puts nothing itself, has no
-    ``one_call``."""
+    """The kernel's parts for puts that are not in a stream. A slave puts nothing itself, so it has
+    no ``one_call``."""
 
     quick: QuickPutter
     batches: BatchPutter
@@ -44,7 +44,7 @@ class KernelWays(NamedTuple):
 def kernel_ways(
     putter: MessagePutter, context: WriteContext, writer: StoreWriter
 ) -> KernelWays | None:
-    """Those of a store; None without a kernel."""
+    """The kernel's parts for a store; None without a kernel."""
     from rmqctl.engine.write.batch import BatchPutter
     from rmqctl.engine.write.onecall import one_call_putter
 
@@ -67,14 +67,14 @@ class QuickPutter:
     def __init__(self, putter: MessagePutter, kernel: ModuleType) -> None:
         self._putter = putter
         self._kernel = kernel_appender(putter, kernel)
-        #: Queue offsets before which units have disk space.
+        #: By queue: the queue offset before which units have disk space.
         self._limits: dict[tuple[str, int], int] = {}
-        #: Up to where the log has disk space.
+        #: Physical offset up to which the log has disk space.
         self._reserved = 0
 
     def append(self, message: MessageExtBrokerInner) -> tuple[PutMessageResult, PlainRecord] | None:
-        """Appends a message, with the put lock held; None: nothing was done, for it is not plain,
-        or there is something to be done first."""
+        """Appends a message, with the put lock held. None: nothing was done, because the message is
+        not plain, or an ordinary put has to come first."""
         putter, log = self._putter, self._putter.log
         start, key = log.write_offset, (message.topic, message.queue_id)
         queue_offset = putter.topic_queue_table.get(key)
@@ -89,7 +89,7 @@ class QuickPutter:
         end = base + room_of(mapped.size)
         begin = perf_counter()
         while True:
-            # At most what is reserved, and that of this file.
+            # Up to the reserved space, and within this file.
             room = min(max(self._reserved, start), end) - base
             buffer, position = log.buffer_of(mapped), start - base
             answer = self._kernel.put(
@@ -119,13 +119,13 @@ class QuickPutter:
         return PutMessageResult(PutMessageStatus.PUT_OK, result, *key), record
 
     def _now(self) -> int:
-        """The store time of what is stored next."""
+        """The store time (ms) of the next record."""
         timestamp = self._putter.clock()
         self._putter.before_append(timestamp)
         return timestamp
 
     def _reserve(self, key: tuple[str, int], queue_offset: int) -> bool:
-        """Makes sure of disk space for the next units of a queue; whether there is some."""
+        """Reserves disk space for the next units of a queue; False: there is none."""
         limit = self._putter.reserve_units(key, queue_offset)
         self._limits[key] = limit
         return limit > queue_offset

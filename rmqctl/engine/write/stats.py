@@ -27,17 +27,17 @@ PUT_TIME_CLASSES = {
 
 
 class PutCounts(Protocol):
-    """What the compiled kernel has counted."""
+    """The counters of the compiled kernel."""
 
     def take(self) -> tuple[list[tuple[str, int, int]], list[int], float]:
-        """``(topic, messages, bytes)`` since this was asked last, puts by class of their times, and
-        the longest time."""
+        """Counts since the last call: ``(topic, messages, bytes)``, puts by class of their times,
+        and the longest time (ms)."""
 
 
 class StoreStats:
     """Counters, safe for many threads. Times are milliseconds.
 
-    A put is one call: of a message, of a batch, or of one bulk of a stream.
+    A put is one call: for a message, a batch, or one bulk of a stream.
     """
 
     def __init__(self) -> None:
@@ -53,11 +53,11 @@ class StoreStats:
         self.flush_time_max = 0.0
 
     def counted_by(self, counts: PutCounts) -> None:
-        """The compiled kernel counts its puts there, until somebody asks here."""
+        """Sets the kernel's counters, which are taken over when these are read."""
         self._counts = counts
 
     def _settle(self) -> None:
-        """Takes over what the kernel has counted."""
+        """Takes over the kernel's counts."""
         if self._counts is None:
             return
         with self._lock:
@@ -89,16 +89,16 @@ class StoreStats:
 
     @property
     def put_message_distribute_time(self) -> list[int]:
-        """How many puts there were of each of :data:`PUT_TIME_CLASSES`."""
+        """How many puts there were in each of :data:`PUT_TIME_CLASSES`."""
         self._settle()
         return self._distribute_time
 
     def stored(self, rows: Iterable[tuple[str, int]]) -> None:
-        """Messages are in the log: the topic and size of each."""
+        """Counts messages that are in the log, given as topic and size."""
         self.stored_many((topic, 1, size) for topic, size in rows)
 
     def stored_many(self, totals: Iterable[tuple[str, int, int]]) -> None:
-        """The same of several at once: a topic, how many messages, and their bytes."""
+        """Counts several messages at once: topic, messages and their bytes."""
         with self._lock:
             times, sizes = self._topic_times, self._topic_sizes
             for topic, messages, size in totals:
@@ -106,14 +106,14 @@ class StoreStats:
                 sizes[topic] += size
 
     def put_ended(self, elapsed: float, failed: int = 0) -> None:
-        """A put took ``elapsed``; ``failed`` of its messages have another status than PUT_OK."""
+        """Counts a put that took ``elapsed``; ``failed`` of its messages are not PUT_OK."""
         with self._lock:
             self.put_message_failed_times += failed
             self._entire_time_max = max(self._entire_time_max, elapsed)
             self._distribute_time[_time_class(elapsed)] += 1
 
     def flushed(self, elapsed: float) -> None:
-        """The log was forced to disk once, which took ``elapsed``."""
+        """Counts a flush of the log that took ``elapsed``."""
         with self._lock:
             self.flush_times += 1
             self.flush_time_total += elapsed

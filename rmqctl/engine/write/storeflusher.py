@@ -1,6 +1,6 @@
-"""What brings a writing store to disk: its flushes, its checkpoint, its background services.
+"""Brings a store that is open for writing to disk: flushes, checkpoint, background services.
 
-Without :meth:`StoreFlusher.start` no thread runs: putters that wait flush for themselves and each
+Without :meth:`StoreFlusher.start` no thread runs: waiting putters flush for themselves and each
 other, and closing flushes the rest.
 """
 
@@ -28,13 +28,13 @@ from rmqctl.engine.write.context import WriteContext
 from rmqctl.engine.write.flags import RunningFlags
 from rmqctl.errors import CannotWrite
 
-#: What can be flushed for itself.
+#: The structures that can be flushed one by one.
 STRUCTURES = ("commitlog", "queues", "index")
 
 
 class FlushedRange(NamedTuple):
-    """One structure that was flushed: what it says of the log between two physical offsets was
-    perhaps not on disk before, and is now."""
+    """One flushed structure. Its part for the log between the two physical offsets is surely on
+    disk now; before, it may not have been."""
 
     structure: str
     from_offset: int
@@ -44,7 +44,7 @@ class FlushedRange(NamedTuple):
 class StoreFlusher:
     """Flushes one store that is open for writing.
 
-    ``checkpoint`` is what the file says when the store is closed.
+    ``checkpoint`` is the content of the checkpoint file once the store is closed.
     """
 
     def __init__(self, context: WriteContext, flags: RunningFlags) -> None:
@@ -60,18 +60,19 @@ class StoreFlusher:
         self._hold_back: int | None = None
         self._least = 0
         self._doubtful: tuple[Path, ...] = ()
-        #: What the file says; None: there is none.
+        #: The content of the checkpoint file; None: there is none.
         self._written: Checkpoint | None = None
         self._flushed = dict.fromkeys(STRUCTURES, context.tail.done)
         self._checkpoint_lock = threading.Lock()
-        #: Held while queues that count as clean are not on disk yet; taken under the put lock.
+        #: Held while queues that are no longer noted as unsynced are on their way to disk. It is
+        #: taken under the put lock.
         self._syncing = threading.Lock()
         self.checkpoint = Checkpoint()
         self._is_first = False
-        #: Whether something may run in the background.
+        #: Whether services may run in the background.
         self.has_services = False
-        #: ASYNC_FLUSH of a store that is served: who has put is answered before the log is on disk,
-        #: and who reads is shown what is stored. Else both wait for the disk.
+        #: A served store with ASYNC_FLUSH: puts are answered, and messages shown to readers, before
+        #: the log is on disk. Else both wait for the disk.
         self.answers_first = False
         self.group_commit = GroupCommitService(log, self._physic_flushed)
         self.flush_real_time = FlushRealTimeService(log, config, self._physic_flushed)
@@ -80,7 +81,7 @@ class StoreFlusher:
             log, config, (self.flush_real_time, self.reput_message)
         )
         self.flush_consume_queue = FlushConsumeQueueService(config, self._flush_queues)
-        #: In the order in which they end: each one makes the last work for those behind it.
+        #: In the order in which they end: each makes the last work for the later ones.
         self._services: tuple[ServiceThread, ...] = (
             self.commit_real_time,
             self.reput_message,
@@ -90,11 +91,11 @@ class StoreFlusher:
         )
 
     def begin(self, plan: StartPlan, hold_back: int | None) -> None:
-        """Before anything is changed: the checkpoint says no more than what is true while it is,
-        and what a start after a kill needs to know.
+        """Called before anything is changed: writes a checkpoint that stays true meanwhile, and
+        that leads a start after a kill far enough back.
 
         :param hold_back: store time (ms) from which on queues and index are written anew; None:
-            only what is put is written. :raises OSError: the disk is full.
+            they only get what is put. :raises OSError: the disk is full.
         """
         self._flushed = dict.fromkeys(STRUCTURES, max(plan.dispatched_to, self._log.min_offset))
         index = self._derived.index
@@ -105,16 +106,16 @@ class StoreFlusher:
         self._hold_back = hold_back
         self._doubtful = plan.doubtful
         if index is not None and filled < self.checkpoint.index_msg_timestamp:
-            # The newest file, unless it is full, is written to: a start after a kill must not trust
-            # it (``IndexService#load``), but where the clock has gone back, and it would throw the
-            # older ones away with it.
+            # The newest file will be written to unless it is full, so a start after a kill must
+            # not trust it (``IndexService#load``). If the clock was set back, that start throws
+            # older files away as well.
             self.checkpoint = self.checkpoint._replace(index_msg_timestamp=filled)
         if plan.is_clean:
             self._note_index_on_disk(changed)
         else:
             self._log.doubt_flushed(self.checkpoint.physic_msg_timestamp)
         self._written = plan.checkpoint
-        # What a start after a crash throws away of the index anyhow need not be held back for.
+        # Index files that a start after a crash throws away anyhow need no earlier checkpoint.
         trusts_less = self.checkpoint.index_msg_timestamp < plan.checkpoint.index_msg_timestamp
         unsafe = self._index_unsafe_since() if trusts_less and not plan.is_clean else None
         if hold_back is not None or unsafe is not None:
@@ -127,20 +128,21 @@ class StoreFlusher:
         else:
             self._write(self.checkpoint.held_back(hold_back, least=self._least))
         if read_checkpoint(self._root / paths.CHECKPOINT) is None:
-            self._written = None  # There is none, or one that was cut short: it says nothing.
+            self._written = None  # The file is missing or too short: it says nothing.
 
     def force_what_is_left(self) -> None:
-        """When queues and index have nothing that the log has not: forces that to disk, also what
-        another start has taken away that was killed. Before the log grows: a unit that a loss of
-        power brings back would stand for whatever record lies at its place by then.
+        """Forces queues and index to disk once they have nothing more than the log: also what an
+        earlier, killed start has removed. This must come before the log grows: after a loss of
+        power a removed unit may be back, and would stand for whatever record is at its place then.
 
         :raises OSError: the disk failed.
         """
         sync_files({*self._queues.take_unsynced(), *self._doubtful}, may_be_gone=True)
 
     def _note_index_on_disk(self, changed: Collection[Path] = ()) -> None:
-        """A checkpoint that knows of no file, for one was lost, would cost a broker all of them
-        after its next crash (``IndexService#load``)."""
+        """Notes full index files on disk that the checkpoint does not know, for example because the
+        checkpoint was lost. Without this a broker would throw all of them away after its next crash
+        (``IndexService#load``)."""
         index = self._derived.index
         filled = 0 if index is None else index.filled_timestamp(changed)
         if index is not None and filled > self.checkpoint.index_msg_timestamp:
@@ -148,22 +150,22 @@ class StoreFlusher:
             self._advance(index=filled)
 
     def _held_back(self) -> Checkpoint:
-        """What may be said while the store is open. A start after a kill throws the newest index
-        file away, and indexes again only what its recovery comes by: it has to begin before that
-        file does."""
+        """The checkpoint while the store is open. A start after a kill throws the newest index file
+        away and indexes again only the records that its recovery reads, so it must begin before
+        that file's first record."""
         unsafe = self._index_unsafe_since()
         return self.checkpoint.held_back(self._hold_back, unsafe, least=self._least)
 
     def _index_unsafe_since(self) -> int | None:
-        """As of :meth:`~rmqctl.engine.index.indexservice.IndexService.unsafe_since`."""
+        """See :meth:`~rmqctl.engine.index.indexservice.IndexService.unsafe_since`."""
         index = self._derived.index
         return None if index is None else index.unsafe_since(self.checkpoint.index_msg_timestamp)
 
     # --- services ------------------------------------------------------------------------
 
     def start(self, *, dispatch: bool) -> None:
-        """Starts the flush services of the configuration's flush type; with ``dispatch`` also
-        those that dispatch and flush the queues."""
+        """Starts the flush services of the configured flush type; with ``dispatch`` also the ones
+        that dispatch records and flush the queues."""
         self.has_services = True
         if self._config.flush_disk_type == "SYNC_FLUSH":
             self.group_commit.start()
@@ -176,25 +178,25 @@ class StoreFlusher:
             self.flush_consume_queue.start()
 
     def shutdown(self, *, finish: bool = True) -> None:
-        """Ends all services. With ``finish`` each does the rest of its work first."""
+        """Ends all services. With ``finish`` each finishes its work first."""
         for service in self._services:
             service.shutdown(finish=finish)
 
     def appended(self) -> None:
-        """Something was appended: its way to the files, and to the queues, begins."""
+        """Wakes the services that bring what was appended to the files and the queues."""
         self.commit_real_time.wakeup()
         self.reput_message.wakeup()
 
     def wakeup(self) -> None:
-        """Something was appended, and nobody waits for its flush."""
+        """Wakes the flush services for an append that nobody waits for."""
         self.group_commit.wakeup()
         self.flush_real_time.wakeup()
 
     # --- flushing ------------------------------------------------------------------------
 
     def before_append(self, timestamp: int) -> None:
-        """A store has a checkpoint before its first record; a broker writes one with its start.
-        The time of the first record is always safe: a recovery starts before it."""
+        """Writes a checkpoint before a store's first record, as a broker's start does. The time of
+        the first record is always safe: a recovery starts before it."""
         if self._is_first:
             self.checkpoint = Checkpoint(timestamp, timestamp)
             self._write(self.checkpoint)
@@ -204,7 +206,7 @@ class StoreFlusher:
         self._advance(physic=timestamp)
 
     def _advance(self, physic: int = 0, logics: int = 0, index: int = 0) -> None:
-        """Store times up to which something is on disk; none ever goes back."""
+        """Notes store times (ms) up to which structures are on disk. They never go back."""
         with self._checkpoint_lock:
             old = self.checkpoint
             self.checkpoint = old._replace(
@@ -214,11 +216,11 @@ class StoreFlusher:
             )
 
     def closed(self) -> None:
-        """After a flush of everything, when ``abort`` is gone: nothing is held back any more."""
+        """Writes the final checkpoint, after everything was flushed and ``abort`` removed."""
         self._write_unless_full(self.checkpoint)
 
     def _write_unless_full(self, checkpoint: Checkpoint) -> None:
-        """:meth:`_write`; on a full disk the older one stays, which is as safe."""
+        """:meth:`_write`; on a full disk the older checkpoint stays, which is as safe."""
         try:
             self._write(checkpoint)
         except OSError as error:
@@ -226,15 +228,15 @@ class StoreFlusher:
                 raise
 
     def _write(self, checkpoint: Checkpoint) -> None:
-        """Writes what the file does not say yet. :raises OSError: the disk failed, or is full."""
+        """Writes a checkpoint if it is new. :raises OSError: the disk failed, or is full."""
         with self._checkpoint_lock:
             if checkpoint != self._written:
                 write_checkpoint(self._root, self._root / paths.CHECKPOINT, checkpoint)
                 self._written = checkpoint
 
     def _flush_queues(self, least_pages: int) -> None:
-        """The queues that have grown by so many pages; with 0 all, and the checkpoint
-        (``FlushConsumeQueueService#doFlush``)."""
+        """Flushes the queues that have grown by ``least_pages`` pages; with 0 all, and the
+        checkpoint (``FlushConsumeQueueService#doFlush``)."""
         with self._lock:
             timestamp = self._derived.logics_msg_timestamp
             index = self._derived.index
@@ -242,7 +244,7 @@ class StoreFlusher:
             unsynced = self._queues.take_unsynced(least_pages)
             self._syncing.acquire()
         try:
-            # Not under the put lock: putters go on meanwhile.
+            # Without the put lock, so putters go on meanwhile.
             self._sync(lambda: sync_files(unsynced, may_be_gone=True))
         finally:
             self._syncing.release()
@@ -254,8 +256,8 @@ class StoreFlusher:
             self._write_unless_full(checkpoint)
 
     def _sync(self, sync: Callable[[], None]) -> None:
-        """Forces queues or index to disk; once that has failed it fails for good, as the flush of
-        the log does (:meth:`CommitLogWriter.flush`). :raises OSError: it did."""
+        """Forces queues or index to disk. Once that has failed, it fails for good, like the flush
+        of the log (:meth:`CommitLogWriter.flush`). :raises OSError: it failed, now or before."""
         if self._lost is not None:
             raise OSError(*self._lost.args)
         try:
@@ -265,7 +267,8 @@ class StoreFlusher:
             raise
 
     def flush_log(self) -> None:
-        """Forces all records to disk, and nothing else: the checkpoint's file says it later.
+        """Forces all records to disk, but writes no checkpoint.
+
         :raises CannotWrite: the disk failed, now or before."""
         try:
             self._log.force()
@@ -274,30 +277,30 @@ class StoreFlusher:
         self._physic_flushed(self._log.flushed_timestamp)
 
     def check_log(self) -> None:
-        """:raises CannotWrite: a flush of the log has failed. Nothing that is put from then on is
-        safe: the system may have dropped what it could not write."""
+        """:raises CannotWrite: a flush of the log has failed. Nothing that is put after that is
+        safe: the system may have dropped pages that it could not write."""
         if self._log.lost is not None:
             raise CannotWrite(path=str(self._root), reason=str(self._log.lost.strerror))
 
     @property
     def shown_to(self) -> int:
-        """Physical offset up to which those may read who are served."""
+        """Physical offset up to which clients of a served store may read."""
         return self._log.read_offset if self.answers_first else self._log.flushed_where
 
     @property
     def behind(self) -> int:
-        """Bytes of the log that are not on disk yet (``MappedFileQueue#howMuchFallBehind``)."""
+        """Bytes of log that are not on disk yet (``MappedFileQueue#howMuchFallBehind``)."""
         return max(self._log.read_offset - self._log.flushed_where, 0)
 
     def flush(
         self, structures: Iterable[str] = STRUCTURES, *, is_closing: bool = False
     ) -> list[FlushedRange]:
-        """Forces structures to disk, dispatching first what was not yet, and advances the
-        checkpoint, which of a store that ``is_closing`` is written by :meth:`closed`; what that
-        changed.
+        """Dispatches the rest of the log, forces structures to disk and advances the checkpoint.
+        Returns what was flushed.
 
-        :raises OSError: the disk failed, now or before. :raises CannotWrite: the disk is full. What
-            a service has met since the last call is raised, too.
+        :param is_closing: :meth:`closed` will write the checkpoint.
+        :raises OSError: the disk failed, now or before. :raises CannotWrite: the disk is full. An
+            error that a service has met since the last call is raised, too.
         """
         for service in self._services:
             failure = service.take_failure()
@@ -324,10 +327,10 @@ class StoreFlusher:
                     self._advance(index=self._derived.index_msg_timestamp)
                     self._note_index_on_disk()
                 self._flushed[structure] = end
-                # A damaged unit may claim what lies behind the log.
+                # A damaged unit may name an offset behind the log.
                 ranges.append(FlushedRange(structure, min(start, end), end))
             if "queues" in structures and not self._tail.is_due:
-                # All is dispatched, and on disk: the recovery is over.
+                # Everything is dispatched and on disk: the recovery is over.
                 self._hold_back = None
             if not is_closing or self._written is None or not self._written.min_timestamp:
                 self._write(self._held_back())

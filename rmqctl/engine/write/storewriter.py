@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.write.single import QuickPutter
 
 
-#: So many puts of single messages are worth an import.
+#: From so many puts on it is worth importing the kernel.
 _FEW_SINGLES = 16
 
 
@@ -52,7 +52,7 @@ class StoreWriter:
         self._singles = 0
         self._is_quick_made = False
         self._quick: QuickPutter | None = None
-        #: Puts a message that one puts after others: the kernel, where there is one.
+        #: The kernel's fastest way for single messages; None: not ready, or not possible.
         self.one_call: OneCallPutter | None = None
         self._batches: BatchPutter | None = None
         self._context, self._lock = context, context.lock
@@ -62,15 +62,15 @@ class StoreWriter:
 
     @property
     def form(self) -> RecordForm:
-        """How records that are put end."""
+        """The form of the records that are put."""
         return self._putter.form
 
     def write_in(self, form: RecordForm) -> None:
-        """Records are put in this form from now on; without, in 4.9.3's."""
+        """Sets the form of records from now on. The default is that of 4.9.3."""
         self._putter.form = form
 
     def check_store_status(self) -> PutMessageResult | None:
-        """Why no message can be put now (``checkStoreStatus``); None when one can."""
+        """The result if no message can be put now (``checkStoreStatus``); None if one can."""
         reason = ""
         if self.is_shutdown:
             reason = "the store is closed"
@@ -102,14 +102,14 @@ class StoreWriter:
         return results
 
     def _count(self) -> None:
-        """One more is put singly; from a few on the kernel does that, where there is one."""
+        """Counts a single put or batch. After a few of them the kernel is made ready."""
         self._singles += 1
-        # Of threads that count at once one may step over the number.
+        # Threads that count at the same time may step over the number.
         if self._singles >= _FEW_SINGLES and not self._is_quick_made:
             self._make_quick()
 
     def _make_quick(self) -> None:
-        """Gets the kernel's ways ready, where there is one: once, whoever asks for it."""
+        """Makes the kernel's parts ready, once, if there is a kernel."""
         from rmqctl.engine.write.single import kernel_ways
 
         with self._lock, self._putter.alone, self._putter:
@@ -121,14 +121,14 @@ class StoreWriter:
                 self._quick, self._batches, self.one_call = ways
 
     def put_message(self, message: MessageExtBrokerInner, flush: bool) -> PutMessageResult:
-        """``MessageStore.put_message`` of a message that is not put in one call."""
+        """``MessageStore.put_message`` for a message that was not put in one call."""
         self._count()
         if self._quick is not None and self.check_store_status() is None:
             begin = perf_counter()
             result = self._put_quickly(self._quick, message)
             if result is not None:
                 if result.stored is None:
-                    pass  # Its dispatch was refused: nobody waits for what is not answered.
+                    pass  # Its dispatch failed, so nobody waits for the disk.
                 elif flush or self.replica is not None:
                     self._await_disk([result], flush, message.is_wait_store_msg_ok)
                 else:
@@ -141,14 +141,15 @@ class StoreWriter:
     def end_put(
         self, message: MessageExtBrokerInner, result: PutMessageResult, flush: bool, begin: float
     ) -> None:
-        """A message, put since ``begin``, is in the log: waits as far as a put must."""
+        """Ends the put, begun at ``begin``, of a message in the log: waits as long as a put
+        must."""
         self._await_disk([result], flush, message.is_wait_store_msg_ok)
         self.stats.put_ended((perf_counter() - begin) * 1000, int(not result.is_ok))
 
     def _put_quickly(
         self, quick: QuickPutter, message: MessageExtBrokerInner
     ) -> PutMessageResult | None:
-        """Appends and dispatches under the lock; None: the message is to be put as any other."""
+        """Appends and dispatches under the lock. None: the message needs an ordinary put."""
         with self._lock, self._putter.alone, self._putter:
             appended = None if self.is_shutdown else quick.append(message)
             if appended is None:
@@ -158,7 +159,7 @@ class StoreWriter:
             return self._dispatch(record.physical_offset, 1, record) or result
 
     def put_batch(self, messages: Sequence[Message], *, flush: bool) -> PutMessageResult:
-        """``MessageStore.put_batch``: by the kernel, where one puts batch after batch."""
+        """``MessageStore.put_batch``; after a few puts by the kernel."""
         from rmqctl.engine.write.batch import batch_result
         from rmqctl.engine.write.bulk import full
 
@@ -178,7 +179,7 @@ class StoreWriter:
     def _append_batch(
         self, batches: BatchPutter, messages: Sequence[Message]
     ) -> PutMessageResult | None:
-        """Appends and dispatches under the lock; None: the batch is to be put as any other."""
+        """Appends and dispatches under the lock. None: the batch needs an ordinary put."""
         with self._lock, self._putter.alone, self._putter:
             appended = None if self.is_shutdown else batches.append(messages)
             if appended is None:
@@ -234,7 +235,8 @@ class StoreWriter:
                     if unable is not None
                     else self._append_bulk(appender, flush)
                 )
-                # Where there is more at once its index items are stored while that is read.
+                # If more messages follow at once, the kernel stores index items while they are
+                # read.
                 if bulk.refused or not appender.goes_on:
                     derived.settle()
                 if bulk.stored or bulk.refused:
@@ -245,13 +247,13 @@ class StoreWriter:
             raise appender.failure
 
     def _append_bulk(self, appender: BulkAppender, flush: bool) -> Bulk:
-        """One bulk: appended and dispatched under the lock, then flushed."""
+        """Appends and dispatches one bulk under the lock, then flushes it."""
         begin = perf_counter()
         with self._lock, self._putter.alone, self._putter:
             if self.is_shutdown:
                 return appender.refused(self.check_store_status())
             bulk = appender.fill()
-            if self._tail.is_let_go:  # What gives the messages has forked: this is the child.
+            if self._tail.is_let_go:  # The source of messages has forked, and this is the child.
                 return appender.refused(self.check_store_status())
             if not bulk.stored:
                 return bulk
@@ -268,11 +270,11 @@ class StoreWriter:
         return bulk
 
     def append_piece(self, piece: LogPiece) -> None:
-        """Appends a piece of another store's log as it stands, and dispatches it
-        (``DefaultMessageStore#appendToCommitLog``); nothing is checked, nothing flushed.
+        """Appends a piece of another store's log as it is, and dispatches it
+        (``DefaultMessageStore#appendToCommitLog``). Nothing is checked or flushed.
 
-        :raises CannotWrite: the disk failed, or is full: what the log has of the piece is whole
-            entries, and the next start dispatches them.
+        :raises CannotWrite: the disk failed, or is full. The log may have some whole entries of the
+            piece, which the next start dispatches.
         """
         from rmqctl.engine.write.replica import append_piece
 
@@ -294,12 +296,11 @@ class StoreWriter:
         record: PlainRecord | None = None,
         runs: Iterable[PlainRun] = (),
     ) -> PutMessageResult | None:
-        """Dispatches the ``count`` records appended from ``start`` on (and what an error before
-        them has left), unless a service does that. The answer when the disk is too full for units
-        or index items.
+        """Dispatches the ``count`` records appended from ``start`` on, and what an earlier error
+        has left, unless a service does so. Returns a result when the disk is too full for that.
 
-        :param record: what is known of the only one, when all before it is dispatched. :param runs:
-            what is known of some of them, in order.
+        :param record: the only record, known already, when all before it is dispatched.
+        :param runs: runs among the records that are known already, in order.
         """
         if self.flusher.reput_message.is_running:
             self.flusher.appended()
@@ -314,7 +315,7 @@ class StoreWriter:
                 self._tail.appended(start, count)
         except (CannotWrite, OSError) as error:
             result = refused(error)
-            # So many of a bulk were not answered, and who puts them again has them twice.
+            # A bulk's messages get no answers then, and putting them again would store them twice.
             one = ": it appears in its queue and index as soon as there is room"
             many = ": they appear in their queues and index as soon as there is room"
             has = logged(start, count, one, many)
@@ -323,9 +324,11 @@ class StoreWriter:
         return None
 
     def _await_disk(self, stored: list[PutMessageResult], flush: bool, waits: bool) -> None:
-        """Waits for the disk, and for slaves, as far as a put of these must; what does not come in
-        time becomes their status. ``waits`` says whether one of their putters waits at all (WAIT);
-        without the service nobody else would flush for one that does not."""
+        """Waits for disk and slaves, as a put of these must. Failing that becomes their status.
+
+        :param waits: a message asks for it (the property WAIT). Without the flush service the
+            disk is waited for all the same: nobody else would flush.
+        """
         first, last = stored[0].stored, stored[-1].stored
         assert first is not None and last is not None
         next_offset = last.wrote_offset + last.wrote_bytes
@@ -342,9 +345,12 @@ class StoreWriter:
     def _flush_up_to(
         self, next_offset: int, flush: bool, start: int, count: int
     ) -> PutMessageResult | None:
-        """Waits until the log is on disk up to an offset (``submitFlushRequest``), ``count``
-        messages from ``start`` on; without ``flush`` only wakes who does it in the background. The
-        answer when it takes too long, or the disk fails: the log has the messages all the same."""
+        """Waits until the log is on disk up to ``next_offset`` (``submitFlushRequest``); without
+        ``flush`` only wakes the flush services.
+
+        Returns a result when it takes too long or the disk fails. It says that the log has the
+        ``count`` messages from ``start`` on all the same.
+        """
         if not flush:
             self.flusher.wakeup()
             return None
@@ -354,7 +360,7 @@ class StoreWriter:
             reason = f"the disk took longer than {timeout} ms (syncFlushTimeout)"
         except OSError as error:
             status, reason = PutMessageStatus.FLUSH_DISK_TIMEOUT, str(error.strerror)
-        # The flush has committed what buffers held, so that dispatch can go on.
+        # The flush has committed the pool's buffers, so dispatch can go on.
         self.flusher.reput_message.wakeup()
         if status is PutMessageStatus.PUT_OK:
             return None
@@ -362,7 +368,7 @@ class StoreWriter:
         return PutMessageResult(status, reason=f"{reason}. {logged(start, count, one, many)}")
 
     def let_go(self) -> None:
-        """Nothing is put any more, and nothing held of the store's files."""
+        """Ends all puts, and lets go of the store's files."""
         self.is_shutdown = self._tail.is_let_go = True
         self._quick = self.one_call = self._batches = None
 
@@ -374,12 +380,12 @@ class StoreWriter:
             raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
 
     def close(self) -> None:
-        """A clean stop: services ended, everything on disk, ``abort`` removed, then the checkpoint
-        that only a store without ``abort`` may have; ``abort`` stays with a store that was not
-        writeable to the end, or whose recovery did not end.
+        """Stops cleanly: ends the services, brings everything to disk, removes ``abort``, and then
+        writes the final checkpoint.
 
-        :raises CannotWrite: the disk failed; ``abort`` stays, unless only the checkpoint is not the
-            newest.
+        ``abort`` stays if the store was not writeable to the end, or its recovery did not end.
+
+        :raises CannotWrite: the disk failed. ``abort`` stays, unless only the checkpoint failed.
         """
         with self._lock, self._putter.alone, self._putter:
             self.is_shutdown = True
