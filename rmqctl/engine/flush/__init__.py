@@ -1,4 +1,4 @@
-"""Threads that bring to disk what was appended.
+"""Threads that bring appended records and units to disk.
 
 Other rooms use:
 

@@ -1,9 +1,9 @@
 """The services that bring the log and the queues to disk.
 
-SYNC_FLUSH is :class:`GroupCommitService`: one flush serves all who wait for it. It works without a
-thread, too: the first putter to come flushes for all that wait with it. ASYNC_FLUSH is
-:class:`FlushRealTimeService`, behind :class:`CommitRealTimeService` when there is a transient store
-pool. :class:`FlushConsumeQueueService` flushes the queues.
+:class:`GroupCommitService` is SYNC_FLUSH: one flush serves all waiting putters. It also works
+without a thread: then the first waiting putter flushes for all. :class:`FlushRealTimeService` is
+ASYNC_FLUSH, behind :class:`CommitRealTimeService` if there is a transient store pool.
+:class:`FlushConsumeQueueService` flushes the queues.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
-#: Told of the store time up to which the log is on disk (``setPhysicMsgTimestamp``).
+#: Called with the store time (ms) up to which the log is on disk (``setPhysicMsgTimestamp``).
 Flushed = Callable[[int], None]
 
 
@@ -42,7 +42,7 @@ class GroupCommitRequest:
         return max(self.dead_line - time.monotonic(), 0)
 
     def wakeup_customer(self, status: PutMessageStatus, error: Exception | None = None) -> None:
-        """Ends the wait; only the first call counts. What comes past the deadline is too late."""
+        """Ends the wait. Only the first call counts; after the deadline it is a timeout."""
         with self._lock:
             if self._ended.is_set():
                 return
@@ -52,10 +52,10 @@ class GroupCommitRequest:
             self._ended.set()
 
     def wait(self) -> PutMessageStatus:
-        """PUT_OK, or FLUSH_DISK_TIMEOUT at the deadline: the waiting putter watches it itself,
-        where the engine has a thread for all (``FlushDiskWatcher``).
+        """Returns PUT_OK, or FLUSH_DISK_TIMEOUT at the deadline. Each putter watches its own
+        deadline; the engine has one thread for all (``FlushDiskWatcher``).
 
-        :raises OSError: the disk failed. What else the flush raised is raised here, too.
+        :raises OSError: the disk failed. Any other error of the flush is raised here, too.
         """
         if not self._ended.wait(self.remaining):
             self.wakeup_customer(PutMessageStatus.FLUSH_DISK_TIMEOUT)
@@ -65,10 +65,10 @@ class GroupCommitRequest:
 
 
 class GroupCommitService(ServiceThread):
-    """Flushes for all that wait: who comes while a flush runs waits in the other of two lists.
+    """Flushes for all waiting putters. Those that come during a flush wait in a second list.
 
-    The engine keeps both and swaps them. Here a flush owns the list that it took: the thread that
-    ends and a putter that flushes for itself may be at work together.
+    The engine keeps two lists and swaps them. Here a flush owns the list that it took, because an
+    ending thread and a putter that flushes for itself may work at the same time.
     """
 
     def __init__(self, log: CommitLogWriter, flushed: Flushed) -> None:
@@ -89,8 +89,8 @@ class GroupCommitService(ServiceThread):
         self.wakeup()
 
     def submit(self, request: GroupCommitRequest) -> PutMessageStatus:
-        """Waits for a request; without a thread, the first to come flushes for all. Who waits for
-        another's flush goes on at its own deadline; the next flush takes its record along.
+        """Waits for a request; without a thread the first putter flushes for all. A putter that
+        waits for another's flush goes on at its own deadline; the next flush includes its record.
 
         :raises OSError: the disk failed.
         """
@@ -111,7 +111,7 @@ class GroupCommitService(ServiceThread):
     def _do_commit(self, requests: list[GroupCommitRequest]) -> None:
         try:
             if not requests:
-                # Messages that nobody waits for, with WAIT=false.
+                # For messages that nobody waits for (WAIT=false).
                 self._log.force()
             for request in requests:
                 is_flushed = self._log.force(request.next_offset)
@@ -127,7 +127,7 @@ class GroupCommitService(ServiceThread):
 
 
 class FlushRealTimeService(ServiceThread):
-    """Flushes at an interval what has grown by some pages, and from time to time all."""
+    """At an interval, flushes the log if it has grown by some pages; from time to time anyhow."""
 
     def __init__(self, log: CommitLogWriter, config: MessageStoreConfig, flushed: Flushed) -> None:
         super().__init__()
@@ -155,8 +155,7 @@ class FlushRealTimeService(ServiceThread):
 
 
 class CommitRealTimeService(ServiceThread):
-    """Writes the transient store pool's buffers to the files, and wakes those who go on from there:
-    flushing and dispatch."""
+    """Writes the transient store pool's buffers to the files, and then wakes flush and dispatch."""
 
     def __init__(
         self, log: CommitLogWriter, config: MessageStoreConfig, followers: Iterable[ServiceThread]

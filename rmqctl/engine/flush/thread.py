@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-#: The shortest wait: an interval of 0 in ``broker.conf`` would keep a processor busy with looking.
+#: The shortest wait: an interval of 0 in ``broker.conf`` would keep a processor busy.
 _LEAST_MILLIS = 10
 
 
 class ServiceThread:
-    """One service. A subclass says in :meth:`work` what is done after each wait, and in
-    :meth:`finish` what is left to do when it ends.
+    """One service. A subclass does its work after each wait in :meth:`work`, and its last work in
+    :meth:`finish`.
 
-    What :meth:`work` raises, whatever it is, does not end the service: ``failure`` keeps the first
-    error until somebody takes it, and the work is tried again.
+    No error of :meth:`work` ends the service: ``failure`` keeps the first one until somebody takes
+    it, and the work is tried again.
     """
 
-    #: Whether a wake-up cuts the wait short; without it the service works at its interval only.
+    #: Whether a wake-up cuts the wait short; else the service only works at its interval.
     is_woken = True
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class ServiceThread:
 
     @property
     def interval_millis(self) -> int:
-        """The longest wait; one below 10 counts as 10."""
+        """The longest wait in milliseconds; below 10 it counts as 10."""
         return 1000
 
     def start(self) -> None:
-        """Starts the thread, which begins with what there is to do; a running one goes on."""
+        """Starts the thread, which works at once; does nothing if it runs already."""
         if self._thread is None:
             self._stop.clear()
             self._wake.set()
@@ -45,12 +45,13 @@ class ServiceThread:
             self._thread.start()
 
     def wakeup(self) -> None:
-        """Ends the wait. Without a thread there is nobody to wake: its start needs no call."""
+        """Ends the wait. Without a thread it does nothing: a thread works at once when it
+        starts."""
         if self._thread is not None:
             self._wake.set()
 
     def shutdown(self, *, finish: bool = True) -> None:
-        """Ends the thread and waits for it; without ``finish`` what is left stays undone."""
+        """Ends the thread and waits for it; without ``finish`` its last work is not done."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -68,7 +69,7 @@ class ServiceThread:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """The last work, when the service ends in good order."""
+        """The last work, when the service ends with ``finish``."""
         self.work()
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""What a broker's start would make of a store; reads only.
+"""Plans what a start does to a store; reads only.
 
 Other rooms use:
 

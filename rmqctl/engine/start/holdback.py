@@ -1,9 +1,9 @@
 """How far back a checkpoint may go while queues and index are written anew.
 
-A start after a crash reads the log from the file on that the checkpoint says, and deletes what
-stands behind the first place that it cannot read (``CommitLog#recoverAbnormally``); damage before
-that file costs nothing. A checkpoint that is held back must not bring it to damage that it would
-not have come by: queues are made anew from the log, and the log from nothing.
+A start after a crash reads the log from the file on that the checkpoint leads to, and deletes all
+records behind the first place that it cannot read (``CommitLog#recoverAbnormally``). Damage before
+that file does no harm. A held-back checkpoint must not lead the start to damage that it would not
+have reached otherwise: queues can be made anew from the log, but records cannot.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def least_hold_back(
     log: CommitLog, checkpoint: Checkpoint, config: MessageStoreConfig, hold_back: int
 ) -> int:
-    """Store time (ms) before which ``checkpoint`` must not be held back when it is to go back to
-    ``hold_back``: 0 where that is as good as any. Reads the log that a start would come by then,
-    and would not now."""
+    """Store time (ms) before which ``checkpoint`` must not be held back, when ``hold_back`` is
+    wanted; 0: ``hold_back`` is fine. Reads the part of the log that a start would read only because
+    of the held-back checkpoint."""
     if log.files.framed:
         return 0
     limit = scan_start(log, checkpoint, config).physical_offset
@@ -42,5 +42,5 @@ def least_hold_back(
         least = LONG_MAX if timestamp is None else timestamp + RECOVERY_MARGIN
         held_back = checkpoint.held_back(least)
         if scan_start(log, held_back, config).physical_offset < start:
-            return LONG_MAX  # The store times are in no order.
+            return LONG_MAX  # The store times are not in order.
     return least

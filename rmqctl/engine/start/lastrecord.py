@@ -1,9 +1,9 @@
-"""The last record of a log, looked for from the end of its data backwards.
+"""Finds the last record of a log, from the end of its data backwards.
 
-A store of a hundred thousand queues is not to be looked through for one pull. Where the log's data
-ends with a record, and that is the last one of its queue, no unit of another queue can say more of
-where the log ends: :func:`~rmqctl.engine.start.logend.find_end` starts from there as it would from
-the newest unit of all.
+A store with a hundred thousand queues should not be searched for one pull. If the log's data ends
+with a record, and that is the last one of its queue, no unit of another queue can tell more about
+the log's end. Then :func:`~rmqctl.engine.start.logend.find_end` starts from this record as it would
+from the newest unit of all.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from rmqctl.engine.queue.ends import queue_end
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
 from rmqctl.engine.record.record import Blank, Record, find_next
 
-#: Bytes before the end of the data in which an entry is looked for, the more the longer records
-#: are; behind it, zeros that are read.
+#: Bytes before the end of the data in which an entry is searched: first few, then more for longer
+#: records. The last is also the most bytes of zeros that are read behind the data.
 _NEAR = (64 << 10, 1 << 20, 8 << 20)
 _PIECE = 256 << 10
 
 
 def proven_last(log: CommitLog, queues: ConsumeQueueTable) -> Record | None:
-    """The last record of a log, when it has its unit and nothing stands behind both; None when it
-    takes all queues to tell."""
+    """The last record of a log, if its unit is the last of its queue. None: all queues must be
+    read to tell the log's end."""
     record = last_record(log)
     if record is None or record.queue_id < 0 or topic_directory_problem(record.topic):
         return None
@@ -36,8 +36,8 @@ def proven_last(log: CommitLog, queues: ConsumeQueueTable) -> Record | None:
 
 
 def last_record(log: CommitLog) -> Record | None:
-    """The last record of a log, when nothing else stands behind it, but for a blank; None when that
-    would take a longer look, or there is none."""
+    """The last record of a log, if at most a blank stands behind it. None: there is none, or
+    finding it would take too long."""
     for number in reversed(range(len(log.files.entries))):
         mapped = log.files.file(number)
         data_end = _data_end(mapped)
@@ -47,8 +47,8 @@ def last_record(log: CommitLog) -> Record | None:
 
 
 def _data_end(mapped: MappedFile) -> int | None:
-    """Position behind the last byte that is not zero, 0 without one; None when too many zeros that
-    are no hole stand behind it."""
+    """Position behind the last byte that is not zero; 0 without one. None: too many zeros that are
+    not in a hole stand behind it."""
     zeros = 0
     for low, high in reversed(list(mapped.extents(0, mapped.size))):
         for end in range(high, low, -_PIECE):
@@ -74,7 +74,7 @@ def _last_in(log: CommitLog, number: int, mapped: MappedFile, data_end: int) -> 
 
 
 def _walked_to(log: CommitLog, number: int, position: int, data_end: int) -> Record | None:
-    """The last record of those that stand behind each other from a position up to the end."""
+    """The last record from ``position`` on; None if the entries do not reach to ``data_end``."""
     last, reached = None, 0
     while position < data_end:
         step = log.step(number, position)

@@ -1,9 +1,10 @@
-"""Where the log ends: its first place, behind what is known to be written, that holds no record.
+"""Finds the end of the log: the first place without a record behind those known to be written.
 
-A store that was closed needs no walk of whole files: the newest record that a queue unit proves is
-near the end (:func:`find_end`). After a crash the log is read from a file on (:func:`end_behind`),
-as the engine's recovery reads it (``CommitLog#recoverAbnormally``); here a record must also name
-its own place. Both look behind the end: what a crash cut off leaves nothing that is newer.
+A cleanly closed store needs no walk over whole files: the newest record with a queue unit is near
+the end (:func:`find_end`). After a crash the log is read from a certain file on
+(:func:`end_behind`), as by the engine's recovery (``CommitLog#recoverAbnormally``); but here a
+record must also name its own place. Both look behind the end: newer records there mean damage, and
+not a write that a crash cut off.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ from rmqctl.errors import InternalError
 if TYPE_CHECKING:
     from rmqctl.engine.scan.batch import Batch
 
-#: Bytes that are walked record by record before the scanner, which starts slower, takes over.
+#: Bytes that are walked record by record. Then the scanner takes over, which starts slower.
 _FAR = 4 << 20
-#: Damage at which the engine's recovery goes on with the next file that is there.
+#: Damage behind which the engine's recovery goes on with the next existing file.
 PASSED_OVER = ("commitlog-file-missing", "blank-size-mismatch")
 
 
 def find_end(log: CommitLog, newest: Iterable[tuple[int, int]]) -> LogEnd:
     """Finds the end from ``newest``: (physical offset, size) of each queue's last unit.
 
-    The newest unit that points to a record of its size is where a short walk starts; without one
-    it starts at the last file that holds anything.
+    A short walk starts behind the newest unit that points to a record of its size. Without such a
+    unit it starts at the last file that begins with an entry.
     """
     start, last = _proven_start(log, newest)
     timestamp = 0 if last is None else last.store_timestamp
@@ -81,12 +82,12 @@ def end_behind(
     *,
     end: int | None = None,
 ) -> LogEnd:
-    """The end of the log behind ``start``, the place of a record or blank: every record is read,
-    and its body compared with its CRC.
+    """Finds the end behind ``start``, the place of a record or blank. Reads every record and
+    compares its body with its CRC.
 
-    :param timestamp: store time of the record before, in ms; 0: not known.
-    :param seen: told of each batch of records; the last one may hold some from the end on.
-    :param end: nothing is read from there on.
+    :param timestamp: store time (ms) of the record before; 0: not known.
+    :param seen: called with each batch of records; the last may also have records behind the end.
+    :param end: nothing from this physical offset on is read.
     """
     from rmqctl.engine.dispatch.batches import bad_delay_rows
     from rmqctl.engine.scan.batch import Batch
@@ -112,19 +113,19 @@ def end_behind(
 
 
 def _before_bad_delay(offset: int, timestamp: int) -> LogEnd:
-    """The end before a delayed message whose level is no number, at which a start's recovery ends
-    (``CommitLog#checkMessageAndReturnSize``). It is whole: nothing may go on there, whatever stands
-    behind it."""
+    """The end before a delayed message whose level is no number: a start's recovery ends there
+    (``CommitLog#checkMessageAndReturnSize``). Its record is whole, so it is an obstacle whatever
+    stands behind it."""
     return LogEnd(offset, timestamp, Damage(offset, 0, BAD_DELAY, "", ""))
 
 
 def _end_at(log: CommitLog, offset: int, timestamp: int) -> LogEnd:
-    """The end before a place that holds damage, or a record whose body is not what was stored."""
+    """The end before damage, or before a record whose body does not match its CRC."""
     return LogEnd(offset, timestamp, _obstacle(log, log.step(*_place(log, offset)), timestamp))
 
 
 def _place(log: CommitLog, start: int | None) -> tuple[int, int]:
-    """File number and position of an offset; the place after the last file when none has it."""
+    """File number and position of a physical offset; behind the last file when no file has it."""
     if start is None:
         return 0, 0
     number = log.files.index_of(start)
@@ -134,10 +135,9 @@ def _place(log: CommitLog, start: int | None) -> tuple[int, int]:
 
 
 def _ends_quietly(log: CommitLog, number: int, position: int) -> bool:
-    """Whether zeros stand here, for a good while and at the start of every later file.
+    """Whether zeros stand here, for ``NEAR`` bytes, and no later file begins with an entry.
 
-    A rest of gigabytes that was written as zeros is not read to open a store: ``verify`` reads it
-    all.
+    Opening a store does not read gigabytes of written zeros; ``verify`` reads them all.
     """
     if number == len(log.files.entries):
         return True
@@ -145,7 +145,7 @@ def _ends_quietly(log: CommitLog, number: int, position: int) -> bool:
         return False
     mapped = log.files.file(number)
     if mapped.read_aside(position, RECORD_HEAD).strip(b"\0"):
-        return False  # Mostly a record: only what looks like the end is looked at closely.
+        return False  # Most likely a record, and no end.
     near = min(position + NEAR, mapped.size)
     return mapped.first_nonzero(position, near) == near and not any(
         _starts_with_entry(log, later) for later in range(number + 1, len(log.files.entries))
@@ -155,7 +155,7 @@ def _ends_quietly(log: CommitLog, number: int, position: int) -> bool:
 def _starts_with_entry(log: CommitLog, number: int) -> bool:
     mapped = log.files.file(number)
     if next(mapped.extents(0, END_FILE_MIN_BLANK_LENGTH), None) is None:
-        return False  # Touching the page of a hole costs a thousand times more than asking.
+        return False  # Reading a page of a hole takes a thousand times longer than this check.
     return isinstance(read_entry_of(mapped, 0), Record | Blank)
 
 
@@ -173,10 +173,10 @@ def _proven_start(
 
 
 def _obstacle(log: CommitLog, step: Step, timestamp: int) -> Damage | None:
-    """The entry of a step as an obstacle, when what stands behind it is newer than what stands
-    before it; a file of another place is one, too.
+    """The entry of a step as an obstacle, if a record behind it is newer than those before it; or
+    a file that belongs elsewhere.
 
-    Older records behind the end are what a truncation by the engine left: its bytes stay until
+    Older records behind the end were left by a truncation of the engine: their bytes stay until
     they are overwritten.
     """
     entry = step.entry
@@ -191,8 +191,8 @@ def _obstacle(log: CommitLog, step: Step, timestamp: int) -> Damage | None:
 
 
 def _misplaced_file(log: CommitLog, start: int) -> Damage | None:
-    """A file of the log that begins at ``start`` with the first record of another one, or that goes
-    on there under a name that is none."""
+    """Damage, if the file at ``start`` begins with the first record of another log file, or if a
+    file with a name that no log file has goes on there."""
     unnamed = _unnamed_file(log, start)
     if unnamed is not None:
         return unnamed

@@ -1,4 +1,4 @@
-"""What a start makes of a store, as data: ``StartPlan`` and its parts."""
+"""The plan of a start as data: ``StartPlan`` and its parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class StoreFiles:
     """The files of one store, open for reading or for writing."""
 
-    # No dataclass: making one takes longer than all other imports of a start.
+    # Not a dataclass: making one takes longer than all other imports of a start.
     def __init__(
         self,
         root: Path,
@@ -32,21 +32,23 @@ class StoreFiles:
 
 
 class ScanStart(NamedTuple):
-    """Where an unclean start begins to read the log, and ``why``: ``checkpoint`` (the newest file
-    whose first record is older than the checkpoint), ``first-file`` (no file is) or ``dledger`` (it
-    has no say)."""
+    """Where an unclean start begins to read the log, and ``why``.
+
+    ``checkpoint``: at the newest file whose first record is not newer than the checkpoint.
+    ``first-file``: there is no such file. ``dledger``: the checkpoint does not count.
+    """
 
     physical_offset: int
     why: str
 
 
 class QueueCut(NamedTuple):
-    """Units of a queue that go, from queue offset ``end`` on, and files behind it.
+    """A queue's units from queue offset ``end`` on are removed, with the files behind it.
 
-    Their records are behind the log's end, or places without a unit stand before them (``is_hole``)
-    and dispatch writes them again, or there are none in a file that was made ahead. ``is_astray``:
-    the first one's address leads to no unit of the extension; any start would dispatch its record,
-    and those behind it, with the checkpoint as it is.
+    The reasons: their records are behind the log's end; or places without a unit stand before them
+    (``is_hole``), so dispatch writes them again; or a file was made ahead and has no units.
+    ``is_astray``: the first unit's address leads to no unit of the extension. Any start would
+    dispatch its record and all behind it, even with the present checkpoint.
     """
 
     topic: str
@@ -58,7 +60,7 @@ class QueueCut(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """A place without a unit, before others, in a queue that no dispatch writes again."""
+    """A place without a unit, before later units, that no dispatch will fill."""
 
     topic: str
     queue_id: int
@@ -66,13 +68,14 @@ class Hole(NamedTuple):
 
 
 class StartPlan(NamedTuple):
-    """``end`` is the log's; ``dispatch_from`` the physical offset from which records are dispatched
-    again, the log's end when none is. ``newest`` is (physical offset, size) of the unit that stands
-    for the newest record, ``dispatched_to`` where that ends; -1 without units.
+    """What a start does to a store.
 
-    ``scan`` is None after a clean stop. ``hold_back`` is a store time (ms): until the plan is done
-    no checkpoint may say that queues and index are on disk beyond it; None: any may. ``doubtful``
-    are files that a crash may have left in memory only.
+    ``end`` is the log's end. ``dispatch_from`` is the physical offset from which records are
+    dispatched again; the log's end if none are. ``newest`` is (physical offset, size) of the unit
+    of the newest record, and ``dispatched_to`` where that record ends; -1 without units. ``scan``
+    is None after a clean stop. ``hold_back`` is a store time (ms): until the plan is done no
+    checkpoint may say that queues and index are on disk beyond it; None: no limit. ``doubtful`` are
+    files that a crash may have left in memory only.
     """
 
     is_clean: bool

@@ -1,11 +1,10 @@
-"""What stands before the end of a log, looked at before the first append.
+"""Checks the records before the end of a log, before the first append.
 
-A broker that starts after a clean stop reads the last three files, and deletes what stands behind
-the first place there that it cannot read (``CommitLog#recoverNormally``): what was put behind such
-a place would go with it. A store is opened without that read, so its last 256 KiB are looked at
-when something is put. After a crash a start reads from the checkpoint on only, and what is open for
-writing then ends with a clean stop: there they are looked at before anything is done. What is
-damaged before that is ``verify``'s to tell.
+A broker that starts after a clean stop reads the last three files, and deletes all records behind
+the first place there that it cannot read (``CommitLog#recoverNormally``): new messages would be
+deleted with them. Opening a store does not read these files, so the last 256 KiB are checked before
+something is put. After a crash a start reads only from the checkpoint on, but closing makes it a
+clean stop: so then they are checked before anything is done. Only ``verify`` finds earlier damage.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
     from rmqctl.engine.log.logwriter import CommitLogWriter
 
-#: Bytes before the end that are looked at.
+#: Bytes before the end that are checked.
 LOOKED_AT = 256 << 10
-#: ``CommitLog#recoverNormally`` reads so many files.
+#: How many files ``CommitLog#recoverNormally`` reads.
 _RECOVERED_FILES = 3
 
 
 def check_near_end(log: CommitLogWriter) -> None:
-    """:func:`check_before` the next append; does nothing a second time, or where opening the store
+    """:func:`check_before` for the next append. Does nothing a second time, or if opening the store
     has done it."""
     if log.is_unread:
         check_before(log, log.write_offset)
@@ -37,8 +36,8 @@ def check_near_end(log: CommitLogWriter) -> None:
 
 
 def check_before(log: CommitLog, end: int) -> None:
-    """:raises DamagedStore: a start after a clean stop would delete what stands before ``end``, and
-    what is put there."""
+    """:raises DamagedStore: a start after a clean stop would delete records before ``end``, and all
+    that are put there."""
     damage = _last_damage(log, end) if log.files.entries else None
     if damage is not None:
         raise DamagedStore(
@@ -50,7 +49,7 @@ def check_before(log: CommitLog, end: int) -> None:
 
 
 def _last_damage(log: CommitLog, end: int) -> Damage | None:
-    """Damage near the end, before it, at which a start ends; None: there is none."""
+    """The damage shortly before ``end`` at which a start ends the log; None without any."""
     entries = log.files.entries
     start = max(entries[-_RECOVERED_FILES:][0].file_from_offset, end - LOOKED_AT)
     number = log.files.index_of(start)

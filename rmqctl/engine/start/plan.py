@@ -1,14 +1,14 @@
-"""What a start does with a store, from the facts on disk and the engine's rules.
+"""Plans a start from the facts on disk and the engine's rules.
 
-:func:`plan_start` only reads. It says where the log ends, what of queues and index goes because
-the log does not have it, where the dispatch begins again, and what a checkpoint may say meanwhile:
+:func:`plan_start` only reads. It tells where the log ends, what is removed from queues and index
+because the log lacks it, where the dispatch begins again, and what a checkpoint may say meanwhile:
 ``DefaultMessageStore#load`` and ``#start``, ``CommitLog#recoverNormally`` and
 ``#recoverAbnormally``, ``IndexService#load``. A writing open applies it
-(:mod:`rmqctl.engine.write.recovery`) before its first append; ``verify`` judges by it what a start
-mends.
+(:mod:`rmqctl.engine.write.recovery`) before its first append; ``verify`` uses it to tell what a
+start mends.
 
-Where the engine would delete what is there, or leave messages out of their queues for good, the
-plan goes further back in the log or has an obstacle; it never loses what the engine keeps.
+Where the engine would delete messages or leave them out of their queues for good, the plan goes
+further back in the log or has an obstacle. It never loses what the engine keeps.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class _QueueFacts(NamedTuple):
-    """One queue: its units end at ``end``, ``last`` is the last one of a record before that."""
+    """One queue. Its units end at queue offset ``end``; ``last`` is the last unit of a record."""
 
     topic: str
     queue_id: int
@@ -47,7 +47,7 @@ class _QueueFacts(NamedTuple):
     max_offset: int
     last: Unit | None
     is_hole: bool
-    #: Whether a file was made for units to come, behind others, or with nothing in it.
+    #: Whether its last file was made ahead and has no units, or is empty.
     is_ahead: bool
     is_astray: bool = False
 
@@ -55,10 +55,10 @@ class _QueueFacts(NamedTuple):
 def plan_start(
     files: StoreFiles, *, is_clean: bool, progress: Progress = lambda done, total: None
 ) -> StartPlan:
-    """Looks at a store, and changes nothing.
+    """Plans the start of a store, and changes nothing.
 
-    A clean one costs a look at the end of each queue, whatever its size; an unclean one what its
-    checkpoint leaves to be read.
+    After a clean stop this reads only the end of each queue; after a crash also the log from the
+    checkpoint on.
 
     :raises FileLengthContradiction, CannotRead: a queue has irregular files, and is strict.
     """
@@ -68,13 +68,13 @@ def plan_start(
     return _plan_unclean(files, checkpoint, progress)
 
 
-#: So many files of its log DLedger reads when it starts.
+#: How many files of its log DLedger reads when it starts.
 _RECOVERED_BY_DLEDGER = 3
 
 
 def scan_start(log: CommitLog, checkpoint: Checkpoint, config: MessageStoreConfig) -> ScanStart:
-    """Where an unclean start begins (``CommitLog#isMappedFileMatchedRecover``). Of a log that a
-    DLedger group keeps any start reads the last three files (``DLedgerMmapFileStore#recover``)."""
+    """Where an unclean start begins to read (``CommitLog#isMappedFileMatchedRecover``). In a
+    DLedger group's log any start reads the last three files (``DLedgerMmapFileStore#recover``)."""
     if log.files.framed:
         starts = [one.file_from_offset for one in log.files.entries[-_RECOVERED_BY_DLEDGER:]]
         return ScanStart(starts[0] if starts else log.min_offset, "dledger")
@@ -89,9 +89,9 @@ def scan_start(log: CommitLog, checkpoint: Checkpoint, config: MessageStoreConfi
 
 
 def first_timestamp(log: CommitLog, number: int) -> int | None:
-    """Store time of a file's first record, by its magic code and place; None when it has none. Of a
-    record of another place the engine takes the time, too: it reads what somebody has copied
-    there, and leaves what stands before it out."""
+    """Store time (ms) of a file's first record; None if no record begins there, by magic code and
+    place. The engine also takes a record of another place: then it reads a file that somebody has
+    copied there, and leaves all files before it out."""
     mapped = log.files.file(number)
     mapped.load_entry(0)
     head = mapped.read_aside(0, LONGEST_PREFIX)
@@ -112,7 +112,7 @@ def _plan_clean(files: StoreFiles, checkpoint: Checkpoint) -> StartPlan:
     cuts, facts = _cut(files, facts, end.offset)
     newest_unit = _newest(facts)
     dispatch_from, hold_back = _begin(files.log, sum(newest_unit), end)
-    # Queues that nothing will be written to need not be looked through.
+    # If nothing will be dispatched, the queues need no search for holes.
     holes = tuple(_holes(files)) if dispatch_from < end.offset else ()
     return StartPlan(
         is_clean=True,
@@ -130,7 +130,7 @@ def _plan_clean(files: StoreFiles, checkpoint: Checkpoint) -> StartPlan:
 
 
 def _clean_facts(files: StoreFiles) -> Iterator[_QueueFacts]:
-    """Every queue as its files are; most are looked up without mapping them."""
+    """The facts of every queue; most are found without mapping its files."""
     table = files.queues
     for topic, queue_id, path in paths.queue_paths(table.directory):
         found = queue_end(topic, queue_id, path, table.file_size)
@@ -184,8 +184,8 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
     begins = [start.physical_offset]
     for one in facts:
         first = firsts.get((one.topic, one.queue_id), -1)
-        # Where its units end before those that come next, the checkpoint said too much.
-        is_hole = one.is_hole and not one.is_astray  # All that is astray is dispatched anyhow.
+        # If units are missing before the queue's first record here, the checkpoint said too much.
+        is_hole = one.is_hole and not one.is_astray  # Astray units are dispatched again anyhow.
         if is_hole or (one.last is not None and first > one.end):
             begins.append(_behind(log, one.last))
     if not any(one.last for one in facts):
@@ -213,7 +213,7 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
 def _unclean_facts(queue: ConsumeQueue, log: CommitLog, start: ScanStart) -> _QueueFacts:
     end, is_hole = written_units(queue)
     if queue.ext is not None:
-        # Units without their extension are as good as none: dispatch writes both again.
+        # Units without their extension count as missing: dispatch writes both again.
         astray = first_astray(queue, log, start.physical_offset, end)
         is_astray = astray < end
         facts = _facts(queue, astray, is_hole or is_astray)
@@ -222,7 +222,7 @@ def _unclean_facts(queue: ConsumeQueue, log: CommitLog, start: ScanStart) -> _Qu
 
 
 def _note_firsts(batch: Batch, firsts: dict[tuple[str, int], int]) -> None:
-    """Notes the first queue offset of each queue that a scan comes by."""
+    """Notes the first queue offset of each queue in a scan."""
     import numpy as np
 
     from rmqctl.engine.derive.writer import group_by_queue
@@ -236,8 +236,8 @@ def _note_firsts(batch: Batch, firsts: dict[tuple[str, int], int]) -> None:
 
 
 def _behind(log: CommitLog, unit: Unit | None) -> int:
-    """Physical offset behind the record of a unit; the start of its file when it has none, and the
-    log's without a unit."""
+    """Physical offset behind the record of a unit. Without a record: the start of the log file it
+    points into; without a unit: the start of the log."""
     if unit is None:
         return log.min_offset
     record = log.find_record(unit.physical_offset)
@@ -247,7 +247,7 @@ def _behind(log: CommitLog, unit: Unit | None) -> int:
 
 
 def _record_at(log: CommitLog, physical_offset: int) -> int:
-    """A record's own offset; the start of the file that holds the offset when there is none."""
+    """The physical offset itself if a record is there; else the start of the log file there."""
     if log.find_record(physical_offset) is not None:
         return physical_offset
     number = log.files.index_of(physical_offset)
@@ -255,8 +255,9 @@ def _record_at(log: CommitLog, physical_offset: int) -> int:
 
 
 def _doubtful(files: StoreFiles, dispatch_from: int) -> Iterator[Path]:
-    """Files of queues with units of records from an offset on, and of what these have in their
-    extension, and the index; of queues that begin with such a unit the directories, too."""
+    """Files that a crash may have left in memory only: queue files with units of records from
+    ``dispatch_from`` on, their extension files, and all index files. For queues that begin with
+    such a unit also the directories."""
     above = set()
     for queue in _queues(files):
         first = None
@@ -271,7 +272,7 @@ def _doubtful(files: StoreFiles, dispatch_from: int) -> Iterator[Path]:
         if queue.ext is not None:
             from rmqctl.engine.queue.extension import ext_offset
 
-            # Addresses ascend; of units with plain tags codes nobody knows where their next is.
+            # Addresses ascend. A unit with a plain tags code tells nothing, so all files count.
             start = None if first is None else ext_offset(first.tags_code)
             for entry in queue.ext.files.entries:
                 if start is None or entry.file_from_offset + entry.size > start:
@@ -289,15 +290,14 @@ def _doubtful(files: StoreFiles, dispatch_from: int) -> Iterator[Path]:
 def _queues(
     files: StoreFiles, directories: Iterable[QueueDirectory] | None = None
 ) -> Iterator[ConsumeQueue]:
-    """Every queue, or those of some directories, as its files are, each open only while it is
-    looked at."""
+    """Every queue, or those in ``directories``. Each is open only until the next one is taken."""
     table = files.queues
     for where in table.directories() if directories is None else directories:
         ext = None
         if table.ext_directory is not None:
             from rmqctl.engine.queue.extension import ConsumeQueueExt
 
-            # One that is not there is as good as empty.
+            # A missing extension counts as empty.
             ext = ConsumeQueueExt(table.ext_directory / where.topic / str(where.queue_id))
         queue = ConsumeQueue(
             where.path,
@@ -321,7 +321,7 @@ def _facts(queue: ConsumeQueue, end: int, is_hole: bool) -> _QueueFacts:
     max_offset = max(queue.max_offset, end)
     files = queue.files.entries
     is_ahead = len(files) > 1 and files[-1].file_from_offset >= end * UNIT_SIZE
-    if is_ahead:  # Units that stand there, behind a hole, are not taken for none.
+    if is_ahead:  # But units may stand there, behind a hole.
         last_file = queue.files.file(len(files) - 1)
         is_ahead = last_file.first_nonzero(0, last_file.size) == last_file.size
     is_ahead = is_ahead or queue.files.empty_last is not None
@@ -331,10 +331,10 @@ def _facts(queue: ConsumeQueue, end: int, is_hole: bool) -> _QueueFacts:
 def _cut(
     files: StoreFiles, facts: list[_QueueFacts], log_end: int
 ) -> tuple[tuple[QueueCut, ...], list[_QueueFacts]]:
-    """What goes of the queues when the log ends there, and the queues as they are then."""
+    """What is removed from queues when the log ends at ``log_end``, and their facts after that."""
     cuts, kept = [], []
-    # Of a log that has lost its end every queue is looked through: before a last unit of a place
-    # that is there, as damage leaves it, others may stand of what is gone.
+    # If the log has lost its end, every queue is searched: even before a last unit with a good
+    # place, which may be damage, units of lost records may stand.
     is_lost = any(one.last is not None and one.last.physical_offset >= log_end for one in facts)
     for one in facts:
         end, last = one.end, one.last
@@ -362,8 +362,8 @@ def _newest(facts: list[_QueueFacts]) -> tuple[int, int]:
 
 
 def _begin(log: CommitLog, physical_offset: int, end: LogEnd) -> tuple[int, int | None]:
-    """Where dispatch begins that is due from an offset on: that of the next record, and the store
-    time in ms that leads a start there; the log's end, and None, when there is none."""
+    """Physical offset of the first record to dispatch from ``physical_offset`` on, and the store
+    time (ms) that leads a start there. Without such a record: the log's end, and None."""
     for entry in log.walk(max(physical_offset, log.min_offset), end.offset):
         if isinstance(entry, Record):
             later = _times_behind(log, entry.physical_offset, end.offset)
@@ -372,8 +372,8 @@ def _begin(log: CommitLog, physical_offset: int, end: LogEnd) -> tuple[int, int 
 
 
 def _times_behind(log: CommitLog, start: int, end: int) -> Iterator[int]:
-    """Store times (ms) with which the files in ``(start, end)`` begin. Where the clock has gone
-    back one of them is older than what stands before it, and a start would begin there."""
+    """Store times (ms) of the first records of files in ``(start, end)``. If the clock was set
+    back, one may be older than the records before it, and a start would begin there."""
     for number, entry in enumerate(log.files.entries):
         if start < entry.file_from_offset < end:
             timestamp = first_timestamp(log, number)
@@ -382,8 +382,7 @@ def _times_behind(log: CommitLog, start: int, end: int) -> Iterator[int]:
 
 
 def _timestamp_before(log: CommitLog, facts: list[_QueueFacts]) -> int:
-    """Store time of the newest record that a unit stands for, of queues that are cut; 0: none is
-    known."""
+    """Store time (ms) of the newest record that a unit points to, after the cuts; 0: none."""
     units = [one.last for one in facts if one.last is not None]
     for unit in sorted(units, reverse=True):
         record = log.find_record(unit.physical_offset)
