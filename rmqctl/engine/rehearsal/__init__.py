@@ -1,6 +1,6 @@
-"""A broker's start, played through without a byte changed: what it refuses, cuts and deletes.
+"""Plays a broker's start without changing a byte: what it refuses, cuts and deletes.
 
-:mod:`rmqctl.engine.start` plans a start that loses nothing; here is the one that a broker does.
+:mod:`rmqctl.engine.start` plans a start that loses nothing; this room plays the start of a broker.
 Other rooms use:
 
 - :mod:`~rmqctl.engine.rehearsal.model`

@@ -1,4 +1,4 @@
-"""``DefaultMessageStore#doDispatch``: what a start appends to the queues."""
+"""``DefaultMessageStore#doDispatch``: the units that a start appends to the queues."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from rmqctl.engine.rehearsal.model import Deleted
     from rmqctl.engine.scan.batch import Batch
 
-#: Of a name that the system refuses; others may lead anywhere, and the engine follows them.
+#: Problems of names that the system refuses. The engine takes all other names, wherever they lead.
 _REFUSED = ("it contains a NUL", "it is longer than a file name")
 
 
 class BrokerQueues:
-    """``consumeQueueTable``: the queues by topic and number."""
+    """``consumeQueueTable``: the queues by topic and queue id."""
 
     def __init__(
         self,
@@ -43,19 +43,20 @@ class BrokerQueues:
         self._base, self._file_size, self._deleted = base, file_size, deleted
         self._dispatcher = Dispatcher(config)
         self._as_5 = as_5
-        # 4.9.3 falls over a message without properties, where extra queues are switched on.
+        # With enableMultiDispatch 4.9.3 fails at a message without properties.
         self._needs_properties = config.is_explicit("enable_multi_dispatch") and (
             config.enable_multi_dispatch and not as_5
         )
-        #: Whether consumers that wait are told of each message, and of its extra queues, whatever
-        #: the switches say (``ReputMessageService#notifyMessageArrive4MultiQueue``).
+        #: Whether the start notifies waiting consumers of each message and its extra queues. It
+        #: does so whatever the switches say
+        #: (``ReputMessageService#notifyMessageArrive4MultiQueue``).
         self.notifies = False
-        #: ``makeLogicsQueueError``: after a failed append nothing is appended to any queue.
+        #: ``makeLogicsQueueError``: after a failed append no queue gets anything more.
         self._is_broken = False
         self.table: dict[tuple[str, int], BrokerQueue] = {}
 
     def of(self, topic: str, queue_id: int) -> BrokerQueue:
-        """``findConsumeQueue``: made when there is none."""
+        """``findConsumeQueue``: makes the queue when there is none."""
         queue = self.table.get((topic, queue_id))
         if queue is None:
             queue = self.add(topic, queue_id, self._base / topic / str(queue_id))
@@ -74,7 +75,7 @@ class BrokerQueues:
     # --- dispatch ------------------------------------------------------------------------
 
     def put(self, request: Request) -> None:
-        """One message. :raises StartFails: the engine falls over it."""
+        """Dispatches one message. :raises StartFails: the engine fails at it."""
         if self.notifies and request.properties is not None:
             self._check_offsets(request.properties, request.physical_offset)
         if request.sys_flag & constants.TRANSACTION_TYPE_MASK in NO_UNIT:
@@ -112,7 +113,7 @@ class BrokerQueues:
             )
 
     def put_batch(self, batch: Batch, start: int, end: int) -> None:
-        """The records of a batch that lie in ``[start, end)``: regular ones."""
+        """Dispatches the records of a batch in ``[start, end)`` (physical offsets), all regular."""
         low, high = (int(at) for at in np.searchsorted(batch.physical_offset, (start, end)))
         if low >= high or self._is_broken:
             return
@@ -131,7 +132,7 @@ class BrokerQueues:
             queue.put_all(*(_rows(column, rows) for column in values))
 
     def _is_odd(self, batch: Batch, low: int, high: int) -> bool:
-        """Whether some records are dispatched in a way that the scanner's columns do not tell."""
+        """Whether some of these rows need more than the scanner's columns for their dispatch."""
         rows = slice(low, high)
         kind = batch.sys_flag[rows] & constants.TRANSACTION_TYPE_MASK
         regular = batch.topics.allowed_array()[batch.topic_id[rows]]

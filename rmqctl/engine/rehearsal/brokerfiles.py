@@ -1,7 +1,7 @@
-"""``MappedFileQueue`` as a start sees it: files with a write position, loaded, cut and deleted.
+"""``MappedFileQueue`` in a played start: files with a write position, loaded, cut and deleted.
 
-Nothing is opened for writing. What a start appends to a file of units is held as runs: how many,
-and the first and last of them, whatever their number.
+Nothing is opened for writing. Appended units are kept as runs: only their number and the first and
+last unit, however many there are.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rmqctl.errors import CannotRead
 
 
 class Run(NamedTuple):
-    """So many units that were appended behind each other, from number ``start`` of a file on, with
-    physical offset and size of the first and last one. Offsets ascend between them."""
+    """``units`` units that were appended from number ``start`` in a file on. It has the physical
+    offset and size of the first and the last one; offsets ascend between them."""
 
     start: int
     units: int
@@ -32,7 +32,7 @@ class Run(NamedTuple):
 
 @dataclass
 class BrokerFile:
-    """A file that is loaded, or made by the start (then nothing of it is on disk)."""
+    """A loaded file, or one that the start has made (``is_new``: it is not on disk)."""
 
     path: Path
     file_from_offset: int
@@ -46,7 +46,7 @@ class BrokerFile:
 
 
 class BrokerFileQueue:
-    """The files of log, queue or extension, in the order in which a broker has loaded them."""
+    """The files of the log, a queue or an extension, in the order in which a broker loads them."""
 
     def __init__(self, file_size: int, deleted: list[Deleted]) -> None:
         self.file_size = file_size
@@ -83,7 +83,7 @@ class BrokerFileQueue:
         return self.files[-1].file_from_offset + self.files[-1].wrote if self.files else 0
 
     def truncate_dirty(self, offset: int, why: str) -> None:
-        """``truncateDirtyFiles``: positions are moved, files behind go."""
+        """``truncateDirtyFiles``: moves write positions, and deletes files behind ``offset``."""
         kept = []
         for file in self.files:
             if file.file_from_offset + self.file_size > offset:
@@ -108,7 +108,7 @@ class BrokerFileQueue:
             self._deleted.append(Deleted(file.path, self.file_size, why))
 
     def last_for(self, offset: int, directory: Path) -> BrokerFile:
-        """``getLastMappedFile(offset)``: the last file, or a new one where it is full or none."""
+        """``getLastMappedFile(offset)``: the last file; a new one if that is full or missing."""
         if self.files and self.files[-1].wrote != self.file_size:
             return self.files[-1]
         is_first = not self.files
@@ -144,7 +144,7 @@ def _listed(directory: Path) -> list[os.DirEntry[str]]:
 
 
 def _length(entry: os.DirEntry[str]) -> int:
-    """``File#length``: 0 of a link that leads nowhere."""
+    """``File#length``: 0 for a link that leads nowhere."""
     try:
         return entry.stat().st_size
     except FileNotFoundError:
@@ -154,6 +154,6 @@ def _length(entry: os.DirEntry[str]) -> int:
 
 
 def subdirectories(directory: Path) -> Iterator[tuple[str, Path]]:
-    """What stands in a directory, by name, in order."""
+    """The entries of a directory, in order of their names."""
     for entry in sorted(_listed(directory), key=lambda entry: entry.name):
         yield entry.name, Path(entry.path)

@@ -1,6 +1,6 @@
-"""``CommitLog`` as a start reads it: the walk of a recovery, and the dispatch behind it.
+"""``CommitLog`` in a played start: the walk of a recovery, and the dispatch behind it.
 
-Plain records come from the scanner; at every other place the engine's own rule decides.
+The scanner reads plain records; at every other place the engine's own rule decides.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
     from rmqctl.engine.files.mappedfile import MappedFile
     from rmqctl.engine.rehearsal.brokerdispatch import BrokerQueues
 
-#: Told of bytes that were read.
+#: Called with the number of bytes that were read.
 Read = Callable[[int], None]
 _MAGIC = np.dtype(">u4")
 _OF_4_9_3 = np.uint32(constants.MESSAGE_MAGIC_CODE & 0xFFFFFFFF)
 
 
 class Records(NamedTuple):
-    """The records of a batch that lie before ``end``."""
+    """A batch, of which only the records before physical offset ``end`` count."""
 
     batch: Batch
     end: int
 
 
 class BrokerLog:
-    """The log. ``log`` is the same one for the scanner."""
+    """The log. ``queue`` has its files; ``log`` is the same log for the scanner."""
 
     def __init__(
         self, queue: BrokerFileQueue, log: CommitLog, *, as_5: bool, read: Read = lambda size: None
     ) -> None:
         self.queue, self._log, self._as_5, self._read = queue, log, as_5, read
-        # Names that are no 20 digits: the scanner has not the files that the engine has.
+        # With names that are not 20 digits the scanner has other files than the engine.
         known = [(entry.path, entry.file_from_offset) for entry in log.files.entries]
         self._has_scanner = known == [(file.path, file.file_from_offset) for file in queue.files]
         self.end, self.end_why = 0, ""
@@ -57,8 +57,8 @@ class BrokerLog:
     # --- recovery ------------------------------------------------------------------------
 
     def walk(self, number: int) -> Iterator[Records | Request]:
-        """What a recovery takes from the start of a file on; :attr:`end` and :attr:`end_why` are
-        set when it has come to its end."""
+        """Yields what a recovery reads from the start of a file on. Sets :attr:`end` and
+        :attr:`end_why` at its end."""
         position, files = 0, self.queue.files
         while True:
             file = files[number]
@@ -90,12 +90,12 @@ class BrokerLog:
     def _plain(
         self, file: BrokerFile, position: int, limit: int, *, check: bool
     ) -> Iterator[Records]:
-        """Plain records that stand behind each other from a position on, up to the first place that
-        is to be looked at closely."""
+        """Yields plain records from a position on, up to the first place that needs the engine's
+        own rule."""
         if not self._has_scanner or position >= limit:
             return
         if not isinstance(read_entry_of(self._mapped(file), position), Record):
-            return  # Else the scanner looks for the next one in all of the file.
+            return  # Else the scanner would search the whole file for the next record.
         start, end = file.file_from_offset + position, file.file_from_offset + limit
         with closing(Scanner(self._log, check=check).scan(start, end)) as entries:
             for entry in entries:
@@ -109,7 +109,7 @@ class BrokerLog:
                     return
 
     def _sound(self, batch: Batch, *, check: bool) -> int:
-        """How many records of a batch, the first ones, the engine takes."""
+        """How many records of a batch, from the first on, the engine accepts."""
         bad = [len(batch), *bad_delay_rows(batch)]
         if check and not batch.crc_matches.all():
             bad.append(int(batch.crc_matches.argmin()))
@@ -124,9 +124,9 @@ class BrokerLog:
     # --- dispatch ------------------------------------------------------------------------
 
     def reput(self, start: int, queues: BrokerQueues, *, is_master: bool) -> None:
-        """``ReputMessageService#doReput`` from an offset up to the end of the log.
+        """``ReputMessageService#doReput`` from a physical offset up to the end of the log.
 
-        :raises StartFails: it does not get there, and the start waits for ever.
+        :raises StartFails: it never gets there, so the start waits for ever.
         """
         offset, end = start, self.queue.max_offset
         queues.notifies = is_master
@@ -145,7 +145,7 @@ class BrokerLog:
     def _reput_file(
         self, file: BrokerFile, position: int, queues: BrokerQueues, *, is_master: bool
     ) -> int:
-        """One round, from a position of a file on: where the next begins."""
+        """One round of dispatch from a position in a file on; where the next round begins."""
         offset = file.file_from_offset + position
         size, done = file.wrote - position, 0
         while done < size:

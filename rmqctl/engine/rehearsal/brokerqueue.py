@@ -1,7 +1,7 @@
-"""``ConsumeQueue`` as a start sees it: what is recovered, cut and appended.
+"""``ConsumeQueue`` in a played start: it is recovered, cut and appended to.
 
-Bytes behind the write position count here as they do in the engine: ``truncateDirtyLogicFiles``
-reads a file from its start, whatever the recovery before has said of it.
+As in the engine, bytes behind the write position count: ``truncateDirtyLogicFiles`` reads a file
+from its start, whatever end the recovery has found in it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
     from rmqctl.engine.rehearsal.model import Deleted
 
-#: Units that are read at once: few at first, for most queues are short.
+#: Units that are read at once: few at first, because most queues are short.
 _FIRST_UNITS, _MOST_UNITS = 1 << 10, 1 << 16
 
 
 class _Piece(NamedTuple):
-    """Units of a file that stand behind each other; of a run the first and last one only."""
+    """Consecutive units of a file, with their offsets and sizes (int64, parallel). For a run these
+    are only those of the first and the last unit."""
 
     start: int
     units: int
@@ -38,8 +39,8 @@ class _Piece(NamedTuple):
 
 
 class BrokerQueue:
-    """One queue. ``max_physical_offset`` is what the engine takes it to be, also where the units
-    say otherwise; ``min_logic`` is in bytes of the queue."""
+    """One queue. ``max_physical_offset`` is the engine's own, even if the units say otherwise.
+    ``min_logic`` is a position in the queue, in bytes."""
 
     def __init__(
         self, topic: str, queue_id: int, directory: Path, file_size: int, deleted: list[Deleted]
@@ -65,7 +66,7 @@ class BrokerQueue:
     # --- reading -------------------------------------------------------------------------
 
     def _pieces(self, file: BrokerFile, start: int) -> Iterator[_Piece]:
-        """The units of a file from number ``start`` in it on, appended ones in their places."""
+        """The units of a file from number ``start`` in it on, including appended ones."""
         end = self.queue.file_size // UNIT_SIZE
         for run in file.runs:
             if start >= run.start + run.units:
@@ -99,7 +100,7 @@ class BrokerQueue:
             mapped.close()
 
     def _unit(self, file: BrokerFile, index: int) -> tuple[int, int]:
-        """Physical offset and size of a unit; of one within a run those of the run's first."""
+        """Physical offset and size of a unit; within a run those of the run's first unit."""
         for run in file.runs:
             if run.start <= index < run.start + run.units:
                 is_last = index == run.start + run.units - 1
@@ -116,7 +117,8 @@ class BrokerQueue:
     def _leading(
         self, file: BrokerFile, start: int, bound: int | None
     ) -> tuple[int, tuple[int, int] | None]:
-        """How many units from number ``start`` on are valid, and before ``bound``; and the last."""
+        """How many units from number ``start`` on are valid and before ``bound``, and the last
+        one."""
         count, last = 0, None
         for piece in self._pieces(file, start):
             good = (piece.offsets >= 0) & (piece.sizes > 0)
@@ -152,7 +154,8 @@ class BrokerQueue:
         self.queue.truncate_dirty(end, "behind-queue-end")
 
     def truncate(self, log_end: int) -> None:
-        """``truncateDirtyLogicFiles``. :raises StartFails: with files of one unit it never ends."""
+        """``truncateDirtyLogicFiles``. :raises StartFails: files have one unit, so it never
+        ends."""
         self.max_physical_offset = log_end
         files = self.queue.files
         while files:
@@ -248,7 +251,8 @@ class BrokerQueue:
         sizes: NDArray[np.int64],
         queue_offsets: NDArray[np.int64],
     ) -> None:
-        """:meth:`put` of units of regular records, in log order."""
+        """:meth:`put` for the units of regular records, in log order: three parallel int64
+        arrays."""
         ends = offsets + sizes
         at = int(np.searchsorted(ends, self.max_physical_offset, "right"))
         is_row = bool((np.diff(queue_offsets[at:]) == 1).all())
@@ -259,7 +263,7 @@ class BrokerQueue:
                 continue
             end, following = self.queue.max_offset // UNIT_SIZE, int(queue_offsets[at])
             if following < end:
-                at += end - following  # They are there: the engine passes over them.
+                at += end - following  # The queue has them: the engine passes over them.
                 continue
             file = self.queue.files[-1]
             room = min((self.queue.file_size - file.wrote) // UNIT_SIZE, len(offsets) - at)
@@ -276,7 +280,7 @@ class BrokerQueue:
         run = Run(file.wrote // UNIT_SIZE, count, *offsets, *sizes)
         before = file.runs[-1] if file.runs else None
         if count > 1 and before is not None and before.units > 1 and before.last < run.first:
-            # What is regular on either side is one run, however much is dispatched.
+            # Two regular runs become one, however much is dispatched.
             run = Run(
                 before.start,
                 before.units + count,

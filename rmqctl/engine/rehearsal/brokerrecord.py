@@ -1,8 +1,8 @@
-"""``CommitLog#checkMessageAndReturnSize``, as the engine does it: what it takes for a message.
+"""``CommitLog#checkMessageAndReturnSize`` exactly as in the engine.
 
-It looks neither at PHYSICALOFFSET nor at what else :mod:`rmqctl.engine.record.record` asks for, so
-it takes records of an older life, and leaves whole ones that the other version has written. Only
-places that are irregular come here; all others are the scanner's.
+It checks less than :mod:`rmqctl.engine.record.record`, and not PHYSICALOFFSET: so it accepts old
+records that were left behind, and refuses whole ones of a version that it does not know. Only
+irregular places come here; the scanner reads all others.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _V4_HOST, _V6_HOST = 8, 20
 
 
 class Request(NamedTuple):
-    """``DispatchRequest``: what is dispatched of a message, by what it says of itself.
-    ``properties`` is None where it has none."""
+    """``DispatchRequest``: the fields of a message for its dispatch, as its record claims them.
+    ``properties`` is None without any."""
 
     topic: str
     queue_id: int
@@ -37,9 +37,9 @@ class Request(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What stands at a place: a message with its ``request``, the end of a file (``size`` 0), or
-    neither, and ``why``. ``size`` is then that which the engine goes on by, -1 for none, and
-    ``position`` where its buffer stands."""
+    """The result for a place: a message with its ``request``, the end of a file (``size`` 0), or a
+    failure and ``why``. For a failure ``size`` is how far the engine goes on (-1: it does not).
+    ``position`` is the position of its buffer."""
 
     is_success: bool
     size: int
@@ -49,7 +49,7 @@ class Checked(NamedTuple):
 
 
 class _Underflow(Exception):
-    """A read beyond the buffer, or of more bytes than the array for them has."""
+    """A read behind the end of the buffer, or of more bytes than its array holds."""
 
 
 class _Buffer:
@@ -60,7 +60,7 @@ class _Buffer:
         self.room = 1 << 62
 
     def take(self, size: int) -> bytes:
-        """:raises _Underflow: there are not as many bytes, or there is no room for them."""
+        """:raises _Underflow: there are fewer bytes, or the array is too small for them."""
         if size < 0 or size > self.room or self.position + size > self.limit:
             raise _Underflow
         data = self.mapped.read(self.position, size)
@@ -83,8 +83,11 @@ class _Buffer:
 def check_message(
     mapped: MappedFile, position: int, limit: int, *, with_body: bool, as_5: bool
 ) -> Checked:
-    """Looks at a place of a file. ``with_body``: reads the body and compares its CRC, as a recovery
-    does and the dispatch does not."""
+    """Checks a place of a file.
+
+    :param with_body: reads the body and compares its CRC, as a recovery does; the dispatch does
+        not.
+    """
     buffer = _Buffer(mapped, position, limit)
     try:
         return _checked(buffer, position, with_body=with_body, as_5=as_5)
@@ -145,7 +148,7 @@ def _checked(buffer: _Buffer, start: int, *, with_body: bool, as_5: bool) -> Che
 
 
 def _body_is_sound(buffer: _Buffer, length: int, body_crc: int, with_body: bool) -> bool:
-    """Passes over a body, piece by piece: however long it says to be."""
+    """Passes over a body in small pieces, whatever length it claims."""
     if not with_body:
         buffer.skip(length)
         return True

@@ -1,4 +1,4 @@
-"""What a played start leaves, as data: :class:`Outcome` and its parts."""
+"""The outcome of a played start as data: :class:`Outcome` and its parts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-#: The versions whose start is known, by the names that ``--as`` takes.
+#: The versions whose start can be played, by the names that ``--as`` takes.
 VERSIONS = ("4.9.3", "5.3.3")
 
 
 class StartFails(Exception):
-    """Inside this room: the broker does not start, or its start never ends; the text says why."""
+    """The broker does not start, or its start never ends; the text says why. Only used in this
+    room."""
 
 
 class Step(NamedTuple):
-    """One step of a start: what is done, where, and why there."""
+    """One step of a start: what it does, where, and why."""
 
     what: str
     where: str
@@ -23,7 +24,7 @@ class Step(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """A file that a start deletes; ``why`` as of the rows."""
+    """A file that a start deletes; ``why`` is the text in the rows."""
 
     path: Path
     size: int
@@ -31,9 +32,12 @@ class Deleted(NamedTuple):
 
 
 class QueueState(NamedTuple):
-    """A queue after a start. ``cut_to`` is the queue offset at which its recovery has cut it,
-    before anything was dispatched again; ``max_physical_offset`` where its last record ends, -1
-    without one. ``directory`` is below ``consumequeue/``."""
+    """A queue after a start.
+
+    ``cut_to`` is the queue offset at which the recovery has cut it, before anything was dispatched
+    again. ``max_physical_offset`` is where its last record ends; -1 without one. ``directory`` is
+    below ``consumequeue/``.
+    """
 
     topic: str
     queue_id: int
@@ -46,12 +50,12 @@ class QueueState(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What a start has done. Offsets are physical; ``min_offset`` is -1 without a file of the log.
+    """What a start has done. Offsets are physical; ``min_offset`` is -1 without a log file.
 
-    ``end_why`` says what stands at the end of the log, in words; ``walked_to`` is that end, also
-    where the start fails later. ``reput_from`` is where the dispatch of what the queues lack
-    begins, None where there is none. ``is_in_use``: a broker holds the store's lock, so what was
-    played is what another one would do.
+    ``walked_to`` is the end of the log, even if the start fails later, and ``end_why`` says in
+    words why it ends there. ``reput_from`` is where the dispatch of records that the queues lack
+    begins; None without a dispatch. ``is_in_use``: a broker holds the store's lock, so this is what
+    a second one would do.
     """
 
     is_clean: bool

@@ -1,4 +1,4 @@
-"""Plays a start: ``DefaultMessageStore#load`` and ``#start``, of 4.9.3 or of 5.3.3."""
+"""Plays a start of 4.9.3 or 5.3.3: ``DefaultMessageStore#load`` and ``#start``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rmqctl.engine.state.checkpoint import Checkpoint
 from rmqctl.errors import CannotRead, ConfigFileUnreadable, ConfigurationContradiction
 
 _CHECKPOINT = Struct(f">{len(Checkpoint._fields)}q")
-#: Twice the slots of seven days of seconds.
+#: Bytes of a timer wheel: twice the slots of seven days of seconds.
 _WHEEL_SIZE = constants.TIMER_SLOTS * layouts.TIMER_SLOT.size
 _DELAY_OFFSETS = f"{brokerjson.CONFIG}/{brokerjson.DELAY_OFFSET}"
 
@@ -42,8 +42,8 @@ def rehearse(
 ) -> Outcome:
     """Plays a start of a broker on a store, and changes nothing.
 
-    :param as_5: as 5.3.3 starts, not 4.9.3.
-    :param read: told of bytes of the log that were read.
+    :param as_5: plays 5.3.3 instead of 4.9.3.
+    :param read: called with the number of bytes of the log that were read.
     :raises CannotRead, AmbiguousLog, BrokerConfError: it cannot be played.
     """
     return _Rehearsal(root, config, as_5=as_5, read=read).play()
@@ -77,7 +77,7 @@ class _Rehearsal:
         finally:
             self.commit_log.close()
         self.outcome.queues = [queue.state for _, queue in sorted(self.queues.table.items())]
-        # What is made anew under its old name is there again.
+        # A file that was made anew under its old name exists again.
         made = {file.path for queue in self.queues.table.values() for file in queue.queue.files}
         self.outcome.deleted = [one for one in self.outcome.deleted if one.path not in made]
         files = self.log_files.files
@@ -122,7 +122,7 @@ class _Rehearsal:
             _check_delay_offsets(self.root / _DELAY_OFFSETS)
 
     def _load_timer_log(self) -> None:
-        """``TimerLog#load``; what the timer then does changes no log and no queue."""
+        """``TimerLog#load``. The rest of the timer's start changes no log and no queue."""
         size = _size_of(
             filesizes.timer_log_file_size,
             self.root,
@@ -150,7 +150,7 @@ class _Rehearsal:
                 queue = self.queues.add(topic, queue_id, path)
                 queue.queue.load([path], self.root, as_5=self.as_5)
                 if has_ext:
-                    # What a start does to the extension's files hides nothing from a consumer.
+                    # The start's changes to extension files hide nothing from a consumer.
                     files = BrokerFileQueue(size, self.outcome.deleted)
                     files.load([ext / topic / str(queue_id)], self.root, as_5=self.as_5)
         self._step("load-queues", paths.CONSUME_QUEUE, _some(len(self.queues.table), "queue"))
@@ -161,7 +161,7 @@ class _Rehearsal:
             if path.is_dir():
                 if self.as_5:
                     raise StartFails(f"index/{name}: a directory, not an index file")
-                return  # 4.9.3 leaves it, and what comes after it, out.
+                return  # 4.9.3 loads neither this nor anything behind it.
             if java_long(name) is None or self.outcome.is_clean:
                 continue
             header = _index_header(path)
@@ -203,7 +203,7 @@ class _Rehearsal:
                 self._step("cut-queues", paths.CONSUME_QUEUE, reach)
 
     def _first_scanned(self, checkpoint: Checkpoint, newest: int) -> tuple[int, str]:
-        """Number of the file from which the log is read, and why."""
+        """Number of the file from which on the log is read, and why."""
         files = self.log_files.files
         if not self.outcome.is_clean:
             return self._first_unclean(checkpoint)
@@ -234,7 +234,7 @@ class _Rehearsal:
         return 0, f"no file begins with a message from before {_moment(before)}, as {name} says"
 
     def _dispatch_walked(self, found: Records | Request, newest: int) -> None:
-        """What a walk dispatches: all after a crash; of 5.3.3 else what lies behind the queues."""
+        """Dispatches what the walk found: after a crash all; 5.3.3 else what the queues lack."""
         if self.outcome.is_clean and not self.as_5:
             return
         bound = newest + 1 if self.outcome.is_clean else constants.LONG_MIN
@@ -275,7 +275,7 @@ def _some(count: int, noun: str) -> str:
 
 
 def _moment(timestamp: int) -> str:
-    """A store time for a reader; 0 is that of a checkpoint that says nothing."""
+    """A store time as text; 0, of a checkpoint that says nothing, is ``nothing``."""
     try:
         moment = datetime.fromtimestamp(timestamp // 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -285,9 +285,9 @@ def _moment(timestamp: int) -> str:
 
 
 def _check_wheel(path: Path) -> None:
-    """``TimerWheel``'s constructor takes a new file, and one of the right length.
+    """``TimerWheel``'s constructor accepts a new file, or one of the right length.
 
-    :raises StartFails: it is another one.
+    :raises StartFails: the file has another length.
     """
     length = path.stat().st_size if path.is_file() else 0
     if length not in (0, _WHEEL_SIZE):
@@ -300,7 +300,7 @@ def _size_of(
     config: MessageStoreConfig,
     configured: int,
 ) -> int:
-    """A size of files as a broker goes by it: that of the ``broker.conf``, whatever the files."""
+    """The size of files for a broker: by ``broker.conf``, even if the files contradict it."""
     try:
         return told(root, config)
     except ConfigurationContradiction:
@@ -308,9 +308,9 @@ def _size_of(
 
 
 def _read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint; one that is short counts as if zeros stood behind it.
+    """The checkpoint; a short file counts as if zeros followed.
 
-    :raises StartFails: it is no file.
+    :raises StartFails: it is not a file.
     """
     try:
         with path.open("rb") as file:
@@ -324,9 +324,9 @@ def _read_checkpoint(path: Path) -> Checkpoint:
 
 
 def _check_openable(path: Path) -> None:
-    """``RandomAccessFile`` opens a file, and makes one where a link leads to none.
+    """``RandomAccessFile`` opens a file, and makes it where a link leads to no file.
 
-    :raises StartFails: a directory stands there, or none where the link leads.
+    :raises StartFails: it is a directory, or a link into no directory.
     """
     if path.is_dir():
         raise StartFails(f"{path.name}: a directory, not a file")
@@ -344,7 +344,7 @@ def _index_header(path: Path) -> IndexHeader:
 
 
 def _check_delay_offsets(path: Path) -> None:
-    """``ScheduleMessageService#load``. :raises StartFails: neither it nor its copy can be read."""
+    """``ScheduleMessageService#load``. :raises StartFails: neither file nor copy can be read."""
     for one in (path, path.with_name(path.name + brokerjson.BACKUP)):
         try:
             if brokerjson.read(one, []) is not None or one != path:
