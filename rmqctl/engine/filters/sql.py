@@ -2,13 +2,13 @@
 ``SelectorParser``.
 
 Numbers, strings (``''`` is a quote), TRUE, FALSE, NULL and property names; ``= <> > >= < <=``,
-[NOT] BETWEEN, [NOT] IN, IS [NOT] NULL, AND, OR, NOT, parentheses; comments; of 5.x also [NOT]
+[NOT] BETWEEN, [NOT] IN, IS [NOT] NULL, AND, OR, NOT, parentheses and comments; in 5.x also [NOT]
 CONTAINS, STARTSWITH and ENDSWITH. Logic has three values, and only TRUE matches. A property is a
-string and is compared as the type that it meets: ``a > 5`` reads ``a`` as an ``Integer``, and a
-message on which that fails does not match, whatever the rest of the expression says
+string and is converted to the type of the other side: ``a > 5`` reads ``a`` as an ``Integer``. If
+that fails for a message, it does not match, whatever the rest of the expression says
 (``ExpressionMessageFilter#isMatchedByCommitLog``).
 
-One thing is stricter than in RocketMQ, which ignores whatever follows a complete expression: here
+One thing is stricter: RocketMQ ignores everything behind a complete expression, but here
 ``a = 5 b = 6`` is refused.
 """
 
@@ -34,7 +34,7 @@ from rmqctl.engine.filters.sqlvalues import (
 if TYPE_CHECKING:
     from rmqctl.engine.record.record import Record
 
-#: A bound against hostile expressions: how deep parts lie in each other.
+#: A bound against hostile expressions: how deep their parts may be nested.
 MAX_DEPTH = 60
 
 Properties = Mapping[str, str]
@@ -49,10 +49,10 @@ _ORDERS: dict[str, Callable[[int], bool]] = {
 
 
 class SqlFilter:
-    """A compiled filter. ``errors`` counts messages on which its evaluation failed (a property
-    that is no number where one is needed): they do not match, and a broker logs them.
+    """A compiled filter. ``errors`` counts messages for which the evaluation failed, for example
+    because a property is not a number. They do not match, and a broker logs them.
 
-    :raises FilterSyntaxError: the expression is none.
+    :raises FilterSyntaxError: the expression is not valid.
     """
 
     def __init__(self, expression: str) -> None:
@@ -60,7 +60,7 @@ class SqlFilter:
         self.errors = 0
 
     def matches_code(self, code: int | None) -> bool:
-        """The queue tells nothing of properties."""
+        """Always true: the queue has no properties."""
         return True
 
     def matches(self, record: Record) -> bool:
@@ -76,9 +76,9 @@ class SqlFilter:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A part of an expression. What it may be combined with is decided when it is parsed:
-    ``is_boolean`` is ``BooleanExpression``, ``is_constant`` ``ConstantExpression``, ``name`` that
-    of a ``PropertyExpression``."""
+    """A part of an expression. The parser checks what it may be combined with: ``is_boolean`` is a
+    ``BooleanExpression``, ``is_constant`` a ``ConstantExpression``, and ``name`` the name of a
+    ``PropertyExpression``."""
 
     evaluate: Evaluate
     depth: int = 1
@@ -91,13 +91,13 @@ class _Node:
 def parse(expression: str) -> Evaluate:
     """Compiles an expression to a function of a message's properties.
 
-    :raises FilterSyntaxError: it is none; the error tells the place.
+    :raises FilterSyntaxError: it is not valid; the error tells the position.
     """
     return _Parser(expression).parse()
 
 
 class _Parser:
-    """Recursive descent over the tokens; one method a rule of the grammar."""
+    """Recursive descent over the tokens, with one method for each rule of the grammar."""
 
     def __init__(self, text: str) -> None:
         self._tokens = tokenize(text)
@@ -118,7 +118,7 @@ class _Parser:
         return self._tokens[self._at]
 
     def _take(self, *kinds: str) -> bool:
-        """Goes over the next tokens when they are of these kinds."""
+        """Takes the next tokens if they are of these kinds."""
         ahead = tuple(token.kind for token in self._tokens[self._at : self._at + len(kinds)])
         if ahead != kinds:
             return False
@@ -166,7 +166,7 @@ class _Parser:
         return self._terms("AND", self._equality, False)
 
     def _terms(self, word: str, rule: Callable[[], _Node], decisive: bool) -> _Node:
-        """Terms joined by one word; the first that evaluates to ``decisive`` ends the matter."""
+        """Terms joined by one word. The first that evaluates to ``decisive`` decides."""
         start = self._next
         node = rule()
         if self._next.kind != word:
@@ -219,7 +219,7 @@ class _Parser:
             x, y = a(properties), b(properties)
             if x is None:
                 return True if y is None else None
-            # As the engine has it: an unknown on the right is false, and not unknown.
+            # As in the engine: an unknown value on the right gives false, and not unknown.
             return y is not None and equals(x, y)
 
         return _Node(evaluate, self._depth(left, right), is_boolean=True)
@@ -261,8 +261,9 @@ class _Parser:
                 return node
 
     def _text_test(self, node: _Node) -> _Node | None:
-        """``[NOT] CONTAINS 'text'`` and its like, if it comes next. What is absent, or no text, is
-        neither with nor without the text, and an empty text is in none."""
+        """``[NOT] CONTAINS 'text'``, STARTSWITH or ENDSWITH, if it comes next. A missing value, or
+        one that is not a string, matches neither with NOT nor without; and so does an empty
+        text."""
         inside = self._next.kind != "NOT"
         token = self._tokens[self._at if inside else self._at + 1]
         word = token.text.upper() if token.kind == "name" else ""

@@ -1,4 +1,4 @@
-"""The tokens of RocketMQ's SQL92 filters (``SelectorParser``), with their places."""
+"""The tokens of RocketMQ's SQL92 filters (``SelectorParser``), with their positions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, NoReturn
 
 from rmqctl.errors import FilterSyntaxError
 
-#: A bound against hostile expressions: characters.
+#: A bound against hostile expressions: the most characters.
 MAX_LENGTH = 16384
 
 _TOKEN = re.compile(

@@ -1,8 +1,8 @@
 """Values of a SQL92 filter and how two of them compare (``ComparisonExpression#__compare``).
 
 RocketMQ's filter knows Java's ``Boolean``, ``Integer``, ``Long``, ``Double`` and ``String``; a
-property is always a string and is turned into the type of what it meets. Here they are ``bool``,
-``int``, :class:`Long`, ``float`` and ``str``, None is SQL's unknown.
+property is always a string and is converted to the type of the other value. Here they are ``bool``,
+``int``, :class:`Long`, ``float`` and ``str``; None is SQL's unknown.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _HEXADECIMAL = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?", re.ASCII
 )
 _NAMED = re.compile(r"[+-]?(?:NaN|Infinity)")
-#: What Java's ``String#trim`` takes away.
+#: The characters that Java's ``String#trim`` removes.
 _TRIMMED = "".join(map(chr, range(0x21)))
 
 
 class EvaluationError(Exception):
-    """Java would throw while it evaluates: the broker takes the message as not matching."""
+    """Java would throw during the evaluation; for the broker the message does not match."""
 
 
 class Long(int):
-    """A Java ``Long``: an ``int`` that strings are compared with in 64 bits."""
+    """A Java ``Long``: strings are compared with it in 64 bits."""
 
 
-#: What 5.x asks of a text (``ComparisonExpression#createContains`` and its like).
+#: The text operators of 5.x (``ComparisonExpression#createContains`` and its like).
 TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
     "CONTAINS": str.__contains__,
     "STARTSWITH": str.startswith,
@@ -43,7 +43,7 @@ Value = bool | int | float | str | None
 
 def to_whole(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
     """``Integer#valueOf``; :raises EvaluationError: not a whole number in the range."""
-    # Java goes by UTF-16 units: digits beyond the BMP are none.
+    # Java reads UTF-16 units, so digits beyond the BMP are no digits.
     if _WHOLE.fullmatch(text) and max(text) <= "\uffff":
         try:
             value = int(text)
@@ -55,7 +55,7 @@ def to_whole(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
 
 
 def to_long(text: str) -> Long:
-    """``Long#valueOf``; errors as of :func:`to_whole`."""
+    """``Long#valueOf``; raises what :func:`to_whole` raises."""
     return Long(to_whole(text, LONG_MIN, LONG_MAX))
 
 
@@ -80,10 +80,10 @@ def to_boolean(text: str) -> bool:
 
 
 def compare(left: Value, right: Value) -> int:
-    """Negative, 0 or positive, as ``__compare`` of two values that are not null; -1 also for two
+    """Negative, 0 or positive, as ``__compare`` for two values that are not null; also -1 for two
     that cannot be compared.
 
-    :raises EvaluationError: a string is not of the other's type.
+    :raises EvaluationError: a string cannot be converted to the other's type.
     """
     if isinstance(left, str) and not isinstance(right, str):
         if isinstance(right, bool):
@@ -110,14 +110,14 @@ def equals(left: Value, right: Value) -> bool:
 
 
 def order(left: Value, right: Value) -> int:
-    """:func:`compare` for ``<`` and its like, where two strings are compared as numbers."""
+    """:func:`compare` for ``<`` and its like: two strings are compared as numbers."""
     if isinstance(left, str) and isinstance(right, str):
         return compare(to_double(left), to_double(right))
     return compare(left, right)
 
 
 def _like(sample: Value, text: str) -> Value:
-    """A string as the type of a number."""
+    """A string converted to the type of the number ``sample``."""
     if isinstance(sample, float):
         return to_double(text)
     return to_long(text) if isinstance(sample, Long) else to_whole(text)
@@ -134,14 +134,14 @@ def _compare_doubles(left: float, right: float) -> int:
 
 
 def _rank(value: float) -> int:
-    """Order among values of which neither ``<`` nor ``>`` holds."""
+    """The order of two values for which neither ``<`` nor ``>`` holds."""
     if value != value:
         return 2
     return 0 if value == 0 and str(value)[0] == "-" else 1
 
 
 def negate(value: Value) -> Value:
-    """``UnaryExpression#negate``; None of anything but a number."""
+    """``UnaryExpression#negate``; None for anything but a number."""
     if value is None or isinstance(value, bool | str):
         return None
     return Long(-value) if isinstance(value, Long) else -value
@@ -157,6 +157,6 @@ def decimal_literal(text: str) -> int | None:
 
 
 def float_literal(text: str) -> float | None:
-    """``ConstantExpression#createFloat``, which takes positive finite numbers only; else None."""
+    """``ConstantExpression#createFloat``; None unless the number is positive and finite."""
     value = float(text)
     return value if 0 < value < float("inf") else None

@@ -1,4 +1,4 @@
-"""Filters of a pull: what they look at of a unit and of a record, and the one by tags."""
+"""The interface of a pull's filters, and the filter by tags."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rmqctl.errors import UsageError
 
 
 class MessageFilter(Protocol):
-    """``MessageFilter``: asked of a unit's tags code first (None: it cannot be told), then of the
-    record. ``errors`` counts records on which it failed."""
+    """``MessageFilter``: first tests a unit's tags code (None: it is not known), then the record.
+    ``errors`` counts records for which it failed."""
 
     @property
     def errors(self) -> int: ...
@@ -23,7 +23,7 @@ class MessageFilter(Protocol):
 
 
 class BothFilters:
-    """What two filters take, the first being asked first."""
+    """Matches what both filters match; ``first`` is tested first."""
 
     def __init__(self, first: MessageFilter, second: MessageFilter) -> None:
         self._first, self._second = first, second
@@ -45,10 +45,11 @@ def tags_of(expression: str) -> list[str]:
 
 
 class TagFilter:
-    """``A || B``, or ``*`` for everything: by hash in the queue as the broker does, then in full
-    as the client does (``FilterAPI#buildSubscriptionData``). A ``*`` among tags is a tag.
+    """``A || B``, or ``*`` for everything (``FilterAPI#buildSubscriptionData``). It compares hashes
+    in the queue, as the broker does, and then the tags, as the client does. A ``*`` among tags is
+    a tag.
 
-    :raises UsageError: the expression names no tag: nothing could ever match.
+    :raises UsageError: the expression names no tag, so nothing could ever match.
     """
 
     errors = 0
@@ -62,11 +63,11 @@ class TagFilter:
 
     @property
     def codes(self) -> frozenset[int] | None:
-        """Of the tags; None: everything matches."""
+        """Hashes of the tags; None: everything matches."""
         return None if self._is_all else self._codes
 
     def matches_code(self, code: int | None) -> bool:
-        """``isMatchedByConsumeQueue``; a code that cannot be told matches."""
+        """``isMatchedByConsumeQueue``; an unknown code matches."""
         return self._is_all or code is None or java_int_value(code) in self._codes
 
     def matches(self, record: Record) -> bool:

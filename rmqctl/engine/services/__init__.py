@@ -1,4 +1,4 @@
-"""What a broker does beside put and pull: delays, transactions, retention, search.
+"""A broker's services beside put and pull: delays, transactions, retention, search.
 
 Other rooms use:
 

@@ -1,6 +1,6 @@
-"""Queues of either kind by what they have in common: consume queues, and the batch queues of 5.x.
+"""One interface for both kinds of queues: consume queues, and the batch queues of 5.x.
 
-Who asks where a group has read to, or which topics there are, means both.
+For questions that mean both, such as how far a group has read, or which topics there are.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class AnyQueue(ABC):
-    """A queue that is open. Offsets are queue offsets, ``max_offset`` the next one to be given;
-    ``max_physical_offset`` is where its last record ends, ``irregular_files`` how many of its files
-    have a wrong length."""
+    """An open queue. Offsets are queue offsets; ``max_offset`` is the next message's.
+    ``max_physical_offset`` is where the queue's last record ends, ``irregular_files`` how many of
+    its files have a wrong length."""
 
     def __init__(self, queue: ConsumeQueue | BatchConsumeQueue) -> None:
         self.topic, self.queue_id = queue.topic, queue.queue_id
@@ -30,16 +30,16 @@ class AnyQueue(ABC):
 
     @property
     def messages(self) -> int:
-        """How many are within reach."""
+        """How many messages the queue has, by its offsets."""
         return max(self.max_offset - self.min_offset, 0)
 
     @abstractmethod
     def stored_at(self, queue_offset: int) -> int | None:
-        """When a message was stored; None where no record can be read, or outside the queue."""
+        """Store time (ms) of a message; None if its record cannot be read, or outside the queue."""
 
     @abstractmethod
     def first_stored_from(self, time: int) -> int | None:
-        """The first message that was stored at a time (ms) or after it; None: there is none."""
+        """Queue offset of the first message stored at ``time`` (ms) or later; None without one."""
 
 
 class _OfUnits(AnyQueue):
@@ -64,7 +64,7 @@ class _OfUnits(AnyQueue):
 
 
 class _OfBatches(AnyQueue):
-    """A batch queue, whose units have the times: messages of one record have the same."""
+    """A batch queue. Its units have the store times: all messages of a record have the same."""
 
     def __init__(self, queue: BatchConsumeQueue) -> None:
         super().__init__(queue)
@@ -85,7 +85,7 @@ class _OfBatches(AnyQueue):
 
 
 def queue_directories(store: Store) -> Iterator[QueueDirectory]:
-    """Every queue that has a directory: consume queues, then batch queues."""
+    """Every queue with a directory: consume queues, then batch queues."""
     yield from store.queues.directories()
     if store.dispatcher.batch_topics:
         yield from store.batch_queues()
@@ -93,9 +93,9 @@ def queue_directories(store: Store) -> Iterator[QueueDirectory]:
 
 @contextmanager
 def opened_queue(store: Store, topic: str, queue_id: int) -> Iterator[AnyQueue | None]:
-    """A queue while it is looked at; None when it has no directory.
+    """Opens a queue for the ``with`` block; None when it has no directory.
 
-    :raises CannotRead: its files cannot be.
+    :raises CannotRead: its files cannot be read.
     :raises TopicNotAllowed: no queue can have this topic.
     """
     batches = store.batch_queue(topic, queue_id)

@@ -1,10 +1,10 @@
-"""Queues that ``enableMultiDispatch`` has filled, and what they say of a broker's settings.
+"""Queues that ``enableMultiDispatch`` has filled, and the settings that they prove.
 
-A ``broker.conf`` says what a broker does from now on. To which further queues a message went was
-settled when it was stored: it names them (INNER_MULTI_DISPATCH), and only an append with
-``enableMultiDispatch`` has given it offsets there (``MultiDispatch#wrapMultiDispatch``). A broker
-whose switches were turned since leaves these queues as they are. So where queues are there that the
-switches do not explain, the queues count, and they are checked and built as they were written.
+A ``broker.conf`` says what a broker does from now on. But a message's further queues were settled
+when it was stored: it names them (INNER_MULTI_DISPATCH), and only an append with
+``enableMultiDispatch`` gave it offsets there (``MultiDispatch#wrapMultiDispatch``). If the switches
+were changed since, a broker leaves these queues as they are. So if the switches do not explain the
+existing queues, the queues count: they are checked and built as they were written.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotRead
 
-#: Units of a queue that are looked at, from its first to its last; and queues, at most.
+#: Units of a queue that are sampled, from its first to its last; and the most queues.
 _SAMPLES, _MOST_QUEUES = 16, 1000
 
 
 class UnexplainedQueue(NamedTuple):
-    """A queue of messages that name it, which would be dispatched to others; ``units`` are those
-    whose place the log has."""
+    """A queue whose messages would be dispatched to others instead. ``units`` is how many of its
+    units point into the log."""
 
     topic: str
     queue_id: int
@@ -41,11 +41,11 @@ class UnexplainedQueue(NamedTuple):
 
 
 def as_written(root: Path, config: MessageStoreConfig) -> MessageStoreConfig:
-    """The configuration, with what the queues of the store contradict as ``overruled``.
+    """The configuration, with ``overruled`` set to the settings that the store's queues contradict.
 
-    ``enable_multi_dispatch``: it is switched off, and there are light queues, or others of messages
-    that name them. ``enable_lmq``: light queues have the numbers that they have without it, or with
-    it, and none has those that they should have. Some units of each queue are looked at.
+    ``enable_multi_dispatch``: it is off, but there are light queues, or other queues with messages
+    that name them. ``enable_lmq``: all light queues have the queue ids of the other setting. Some
+    units of each queue are sampled.
     """
     multi_off = config.is_explicit("enable_multi_dispatch") and not config.enable_multi_dispatch
     light_names = [n for n in _topics(root) if n.startswith(LMQ_PREFIX)]
@@ -66,8 +66,8 @@ def as_written(root: Path, config: MessageStoreConfig) -> MessageStoreConfig:
 
 
 def unexplained(root: Path, config: MessageStoreConfig) -> tuple[UnexplainedQueue, ...]:
-    """Light queues that a rebuild under a configuration, :func:`as_written`, would leave out or
-    take units from: their messages name them, and would be dispatched to another number."""
+    """Light queues that a rebuild would leave out or take units from, under a configuration of
+    :func:`as_written`: their messages would be dispatched to another queue id."""
     dispatcher = Dispatcher(config)
     if not any(name.startswith(LMQ_PREFIX) for name in _topics(root)):
         return ()
@@ -88,7 +88,7 @@ def _topics(root: Path) -> list[str]:
 
 
 class _Samples:
-    """The records of some units of each queue of a store."""
+    """Samples the records of some units of each queue of a store."""
 
     def __init__(self, root: Path, config: MessageStoreConfig) -> None:
         self._log = open_commit_log(root, config, commit_log_file_size(root, config))
@@ -99,8 +99,8 @@ class _Samples:
 
     @property
     def are_multi(self) -> bool:
-        """Whether messages of other queues fill one. A light queue need not have a unit that can be
-        read for that: nothing else makes one but a topic of that name."""
+        """Whether some queue was filled with messages of other queues. For a light queue this is
+        also true without readable units: only a topic of its name could make it otherwise."""
         if any(
             not any(_is_own(where, one[1]) for one in self._placed(where)) for where in self.light
         ):
@@ -108,12 +108,13 @@ class _Samples:
         return any(any(self.of(where)) for where in islice(self.directories, _MOST_QUEUES))
 
     def are_of_other_numbers(self, queues: Iterable[QueueDirectory]) -> bool:
-        """Whether one of some light queues of number 0 has messages of queues of other numbers."""
+        """Whether a light queue with id 0 has messages of queues with other ids; a sample
+        decides."""
         some = islice(queues, _MOST_QUEUES)
         return any(record.queue_id for where in some for record in self.of(where))
 
     def of(self, where: QueueDirectory) -> Iterator[Record]:
-        """Sampled records of other queues that name this one, with the place where they stand."""
+        """Sampled records of other queues that name this queue and their offset in it."""
         for place, record in self._placed(where):
             named = self._permissive.multi_dispatch(record)
             is_named = any((name, offset) == (where.topic, place) for name, _, offset in named)
@@ -121,13 +122,13 @@ class _Samples:
                 yield record
 
     def units(self, where: QueueDirectory) -> int:
-        """How many units of a queue lie in the log's range."""
+        """How many units of a queue point into the log."""
         with closing(self._open(where)) as queue:
             return queue.max_offset - queue.min_offset
 
     def _placed(self, where: QueueDirectory) -> Iterator[tuple[int, Record]]:
-        """Queue offset and record of the sampled units that have one. What cannot be read has none:
-        who reads it next says so."""
+        """Queue offset and record of sampled units that have a record. Nothing for a queue that
+        cannot be read: a later reader reports that."""
         try:
             with closing(self._open(where)) as queue:
                 last = queue.max_offset - queue.min_offset - 1

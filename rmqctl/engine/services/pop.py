@@ -1,14 +1,14 @@
-"""Pop: what a broker of 5.x remembers of messages that consumers have taken and not acknowledged.
+"""Pop: the messages of a 5.x broker that consumers have taken but not acknowledged.
 
-A pop leaves a check point (tag ``ck``) for the messages of one queue that it gave away, an
-acknowledgement an ``ack`` (or ``bAck``, of several), both as JSON for the topic
-``rmq_sys_REVIVE_LOG_<cluster>``. They are timed messages: they wait in ``rmq_sys_wheel_timer``
-until the messages are visible again, then stand as copies in the revive topic. There
-``PopReviveService`` puts acknowledgements and check points together, and copies each message that
-nobody acknowledged into the group's retry topic. Its progress is the offset of the group
-``CID_RMQ_SYS_REVIVE_GROUP``: that of the last check point that it has dealt with.
+A pop stores a check point (tag ``ck``) for the messages that it took from one queue; an
+acknowledgement stores an ``ack`` (or ``bAck`` for several). Both are JSON for the topic
+``rmq_sys_REVIVE_LOG_<cluster>``, and timed messages: they wait in ``rmq_sys_wheel_timer`` until the
+taken messages become visible again, and are then copied to the revive topic. There
+``PopReviveService`` matches acknowledgements with check points, and copies each unacknowledged
+message into the group's retry topic. Its progress is the offset of the group
+``CID_RMQ_SYS_REVIVE_GROUP``: that of the last check point that it has processed.
 
-The same is done here with what stands in the log, nothing being written: :func:`check_points`.
+:meth:`InFlight.check_points` does the same with the records in the log, and writes nothing.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.record.record import Record
 
-#: ``PopAckConstants``: the revive topic's name without that of the cluster, who reads it, and tags.
+#: ``PopAckConstants``: the revive topic's name without the cluster's, its group, and tags.
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
-#: ``KeyBuilder``: what stands between group and topic in the name of a retry topic, by version.
+#: ``KeyBuilder``: separators of group and topic in the name of a retry topic, by version.
 RETRY_SEPARATORS = ("_", "+")
-#: Messages of one pop, at most (``PopMessageProcessor``); a byte in the check point.
+#: The most messages of one pop (``PopMessageProcessor``): a byte in the check point.
 _MOST_MESSAGES = 127
-#: A pop's bit map has so many bits.
+#: Bits in a check point's bit map.
 _BITS = 32
-#: A check point of 127 messages has two thousand bytes.
+#: Bytes of the largest body that is read. A check point of 127 messages has about 2000.
 _LARGEST_BODY = 1 << 16
-#: How far copies may be from the newest one, in the order of their times: they are made by three
-#: threads, slot by slot (``TimerDequeuePutMessageService``).
+#: Copies may be out of order by this much time: three threads make them, slot by slot
+#: (``TimerDequeuePutMessageService``).
 _SLACK_MILLISECONDS = 60_000
 _UNITS_AT_ONCE = 1 << 16
 
 
 class Place(NamedTuple):
-    """Where a check point or acknowledgement stands: ``revive_offset`` is its number in its queue
-    of the revive topic; None while it waits in the timer's."""
+    """The place of a check point or acknowledgement. ``revive_offset`` is its queue offset in the
+    revive topic; None while it waits in the timer's topic."""
 
     revive_topic: str
     revive_queue_id: int
@@ -57,8 +57,8 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class CheckPoint:
-    """``PopCheckPoint``: messages that one pop took from a queue. ``queue_offsets`` are theirs, in
-    the order of the bits of ``acked``."""
+    """``PopCheckPoint``: the messages that one pop took from a queue. ``acked`` has the indexes of
+    acknowledged ones in ``queue_offsets``."""
 
     group: str
     topic: str
@@ -73,17 +73,18 @@ class CheckPoint:
 
     @property
     def visible_timestamp(self) -> int:
-        """``getReviveTime``: from then on the messages may be given to others."""
+        """``getReviveTime`` (ms): from then on other consumers may get the messages."""
         return self.pop_timestamp + self.invisible_milliseconds
 
     @property
     def waiting(self) -> list[int]:
-        """Queue offsets that nobody has acknowledged."""
+        """Queue offsets of messages that are not acknowledged."""
         return [offset for at, offset in enumerate(self.queue_offsets) if at not in self.acked]
 
 
-#: What a check point and its acknowledgements have in common. The broker's name, the last part of
-#: the real key, is left out: in one store it is the same, or not known.
+#: Topic, group, queue id, start offset and pop time: the same in a check point and its
+#: acknowledgements. The real key ends with the broker's name, which is the same in one store, or
+#: not known.
 _Key = tuple[str, str, int, int, int]
 
 
@@ -93,8 +94,8 @@ class _Ack(NamedTuple):
 
 
 class ReviveQueue(NamedTuple):
-    """A queue of the revive topic, and how far the service has come: the offset of the last check
-    point that it has dealt with; None: there is none."""
+    """A queue of the revive topic. ``progress`` is the queue offset of the last check point that
+    the revive service has processed; None without one."""
 
     topic: str
     queue_id: int
@@ -104,7 +105,10 @@ class ReviveQueue(NamedTuple):
 
 
 def revive_queues(store: MessageStore) -> list[ReviveQueue]:
-    """:raises ConfigFileUnreadable: ``consumerOffset.json`` and its ``.bak`` are broken."""
+    """All queues of the revive topic, in order.
+
+    :raises ConfigFileUnreadable: ``consumerOffset.json`` and its ``.bak`` are broken.
+    """
     found = []
     offsets = brokerjson.consumer_offsets(store.root)
     for where in store.queues.directories():
@@ -121,10 +125,10 @@ def revive_queues(store: MessageStore) -> list[ReviveQueue]:
 
 
 class InFlight:
-    """All check points that the revive service has still to deal with.
+    """All check points that the revive service has not processed yet.
 
-    ``unreadable`` counts messages of the revive topic that are none of the three kinds, or hold
-    what cannot be one; the broker leaves them out, or stops at them.
+    ``unreadable`` counts messages of the revive topic that are of none of the three kinds or have
+    impossible values. A broker ignores them, or stops at them.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -134,7 +138,7 @@ class InFlight:
         self._found: dict[_Key, CheckPoint] = {}
 
     def check_points(self) -> list[CheckPoint]:
-        """In the order of group, topic, queue and time."""
+        """Reads all check points, in the order of group, topic, queue and time."""
         self._found.clear()
         self.unreadable = 0
         for queue in self.queues:
@@ -142,7 +146,7 @@ class InFlight:
             for queue_offset, record in self._records(queue.topic, queue.queue_id, start):
                 place = Place(queue.topic, queue.queue_id, queue_offset, record.physical_offset)
                 self._take(record, place)
-        # What still waits is delivered in the order of its times.
+        # Waiting ones will be delivered in the order of their times.
         waiting = sorted(self._waiting(), key=lambda one: one[:2])
         for _, _, record, place in waiting:
             self._take(record, place)
@@ -152,8 +156,8 @@ class InFlight:
         )
 
     def _take(self, record: Record, place: Place) -> None:
-        """As ``PopReviveService#consumeReviveMessage``: an acknowledgement that comes before its
-        check point counts for nothing."""
+        """Takes a message as ``PopReviveService#consumeReviveMessage`` does: an acknowledgement
+        before its check point is ignored."""
         read = parsed(self._body(record), record.properties.get(constants.PROPERTY_TAGS), place)
         if read is None:
             self.unreadable += 1
@@ -169,7 +173,8 @@ class InFlight:
         return self._store.body(record) if record.body_length <= _LARGEST_BODY else b""
 
     def _waiting(self) -> Iterator[tuple[int, int, Record, Place]]:
-        """``(time, queue offset, record, place)`` of what no copy stands of in the revive topic."""
+        """``(time, queue offset, record, place)`` of waiting messages, without a copy in the revive
+        topic."""
         newest = max(map(self._newest_out_time, self.queues), default=LONG_MIN)
         delivered = self._delivered_since(newest - _SLACK_MILLISECONDS)
         for queue_offset, record in self._timed_records():
@@ -184,8 +189,8 @@ class InFlight:
             yield time, queue_offset, record, Place(topic, queue_id, None, record.physical_offset)
 
     def _newest_out_time(self, queue: ReviveQueue) -> int:
-        """When the last message of a revive queue was due. One that claims to have come before its
-        time was not delivered by the timer."""
+        """Due time (ms) of the last message in a revive queue that the timer has delivered. One
+        stored before its due time was not delivered by the timer."""
         for _, record in self._records(queue.topic, queue.queue_id, queue.max_offset - 1):
             time = _whole(record.properties.get(constants.PROPERTY_TIMER_OUT_MS))
             if time is not None and time <= record.store_timestamp:
@@ -193,8 +198,8 @@ class InFlight:
         return LONG_MIN
 
     def _delivered_since(self, time: int) -> set[tuple[str, ...]]:
-        """What stands in the revive topic that was stored at ``time`` or later: nothing that was
-        due then is older."""
+        """Identities of messages in the revive topic that were stored at ``time`` (ms) or later.
+        A message that was due at ``time`` cannot have been stored earlier."""
         found = set()
         for queue in self.queues:
             for offset in range(queue.max_offset - 1, queue.min_offset - 1, -1):
@@ -220,8 +225,8 @@ class InFlight:
                 yield queue_offset, record
 
     def _timed_records(self) -> Iterator[tuple[int, Record]]:
-        """Records of the timer's queue whose unit has the tags code of one of the three tags: other
-        timed messages are not read."""
+        """Queue offsets and records in the timer's queue whose unit has the tags code of one of the
+        three tags. Other timed messages are not read."""
         import numpy as np
 
         queue = self._store.consume_queue(constants.TIMER_TOPIC, 0)
@@ -242,17 +247,17 @@ class InFlight:
 
 
 def _identity(record: Record, topic: str) -> tuple[str, ...]:
-    """What a timed message and its copy have in common."""
+    """The values that are the same in a timed message and its copy."""
     names = constants.PROPERTY_UNIQ_KEY, constants.PROPERTY_TIMER_OUT_MS, constants.PROPERTY_TAGS
     return topic, *(record.properties.get(name, "") for name in names), str(record.body_crc)
 
 
 class _Misfit(Exception):
-    """A field that lacks, or is of another type than Java's."""
+    """A field is missing, or has another type than in Java."""
 
 
 def parsed(body: bytes, tag: str | None, place: Place) -> CheckPoint | _Ack | None:
-    """A check point or acknowledgement of anybody's bytes; None: it is neither."""
+    """Parses a check point or acknowledgement. Any bytes are allowed; None: it is neither."""
     try:
         value = json.loads(body)
         if isinstance(value, dict):
@@ -286,7 +291,7 @@ def _check_point(value: dict[str, Any], place: Place) -> CheckPoint:
 
 
 def _offsets(differences: Any, start: int, count: int) -> list[int]:
-    """``ackOffsetByIndex`` of all messages."""
+    """``ackOffsetByIndex`` for all messages."""
     if count < 0:
         raise _Misfit
     if differences is None or differences == []:
@@ -315,7 +320,8 @@ def _ack(value: dict[str, Any], *, is_batch: bool) -> _Ack:
 
 
 def _text(value: dict[str, Any], names: tuple[str, ...]) -> str:
-    """The first that is there; half a surrogate pair, which no encoding takes, as ``?``."""
+    """The first of ``names`` that is there. A lone surrogate, which cannot be encoded, becomes
+    ``?``."""
     text = next((value[name] for name in names if name in value), None)
     if not isinstance(text, str):
         raise _Misfit
@@ -323,7 +329,7 @@ def _text(value: dict[str, Any], names: tuple[str, ...]) -> str:
 
 
 def _number(value: dict[str, Any], names: tuple[str, ...], most: int = LONG_MAX) -> int:
-    """The first that is there; 0 without, as Java has it."""
+    """The first of ``names`` that is there; 0 without, as in Java."""
     number = next((value[name] for name in names if name in value), 0)
     if type(number) is not int or not -most - 1 <= number <= most:
         raise _Misfit
@@ -331,7 +337,7 @@ def _number(value: dict[str, Any], names: tuple[str, ...], most: int = LONG_MAX)
 
 
 def _whole(text: Any) -> int | None:
-    """A property that is a number of Java's ``long``."""
+    """A property as a Java ``long``; None if it is none."""
     if not isinstance(text, str) or not text.isascii() or len(text) > 20:
         return None
     digits = text[1:] if text[:1] in ("-", "+") else text

@@ -1,13 +1,13 @@
-"""Retention: which files a broker deletes, at an hour and with disks as full as they are.
+"""Retention: which files a broker deletes, at a given time and with its disks as full as they are.
 
 ``CleanCommitLogService`` deletes the oldest commit log files, at most ten a round and never the
-last one: those that were not modified for ``fileReservedTime`` hours, when an hour of
-``deleteWhen`` has come, when a disk is fuller than ``diskMaxUsedSpaceRatio``, or when an operator
-asks for it; and, above 85 %, whatever their age. ``CleanConsumeQueueService`` then lets queues and
-index follow the log's first offset. A round comes every ten seconds, so an hour deletes all that
-has expired.
+last one. It deletes files that were not modified for ``fileReservedTime`` hours, and does so in an
+hour of ``deleteWhen``, when a disk is fuller than ``diskMaxUsedSpaceRatio``, or when an operator
+asks for it. Above 85 % it deletes files of any age. Then ``CleanConsumeQueueService`` deletes
+queue and index files before the log's first offset. Rounds come every ten seconds, so an hour is
+enough for everything that has expired.
 
-The order is the broker's, and each removal is durable before the next: whatever ends a run leaves
+Files are deleted in the broker's order, each durably before the next. So an interrupted run leaves
 a valid store, and the next run goes on.
 """
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
-#: ``MappedFileQueue.DELETE_FILES_BATCH_MAX``: files of one round.
+#: ``MappedFileQueue.DELETE_FILES_BATCH_MAX``: the most log files of one round.
 DELETE_FILES_BATCH_MAX = 10
 #: Rounds after ``executeDeleteFilesManually``.
 MAX_MANUAL_DELETE_FILE_TIMES = 20
-#: Per cent of a disk: above the first, files go whatever their age; above the second a broker
-#: refuses messages as well.
+#: Per cent of a disk in use: above the first, files of any age are deleted; above the second a
+#: broker also refuses messages.
 DISK_SPACE_CLEAN_FORCIBLY_RATIO = 85
 DISK_SPACE_WARNING_LEVEL_RATIO = 90
 _HOUR = 3_600_000
@@ -52,9 +52,9 @@ EXPIRED, FORCED, BEFORE_LOG = "expired", "forced", "before-log"
 
 
 class Disks:
-    """How full the disks of the log and of the queues are, now and after what is removed.
+    """How full the disks of log and queues are, now and after removals.
 
-    :param percent: takes every disk as so full, instead of asking the system.
+    :param percent: every disk counts as this full; None: the system is asked.
     """
 
     def __init__(self, logs: Iterable[Path], queues: Path, percent: int | None = None) -> None:
@@ -71,7 +71,7 @@ class Disks:
         except OSError as error:
             raise CannotRead(path=str(path), reason=error.strerror) from error
         used = (space.f_blocks - space.f_bfree) * space.f_frsize
-        # What only the superuser may use does not count as room.
+        # Space for the superuser only does not count as room.
         room = used + space.f_bavail * space.f_frsize
         self._room[device] = room
         self._used[device] = used if percent is None else room * percent // 100
@@ -84,7 +84,7 @@ class Disks:
 
     @property
     def log_percent(self) -> int:
-        """Of several directories of a log the emptiest one counts."""
+        """For the log; if it has several directories, that of the emptiest disk."""
         return min(map(self._percent, self._logs))
 
     @property
@@ -98,7 +98,7 @@ class Disks:
 
 
 class Verdict(NamedTuple):
-    """What ``CleanCommitLogService#deleteExpiredFiles`` decides for a round."""
+    """The decision of ``CleanCommitLogService#deleteExpiredFiles`` for a round."""
 
     time_up: bool
     space_full: bool
@@ -112,13 +112,13 @@ class Verdict(NamedTuple):
 
 
 def judge(config: MessageStoreConfig, at: int, disks: Disks, *, manual: bool = False) -> Verdict:
-    """The decision at a time (ms); hours are the local zone's, as the broker's are.
+    """The decision at a time (ms). Hours are in the local time zone, as in a broker.
 
     :raises BrokerConfError: ``deleteWhen`` is no list of hours; a broker would delete nothing.
     """
     limit = min(max(config.disk_max_used_space_ratio, 10), 95)
     percents = (disks.log_percent, disks.queue_percent)
-    # A log that fills its disk is decision enough: the queues' disk is not asked then.
+    # If the log's disk is too full, the queues' disk is not asked.
     asked = percents[:1] if percents[0] > limit else percents
     at_once = any(percent > DISK_SPACE_CLEAN_FORCIBLY_RATIO for percent in asked)
     return Verdict(
@@ -150,9 +150,9 @@ def _is_time(delete_when: str, at: int) -> bool:
 
 
 class Removal(NamedTuple):
-    """One file that goes. ``root`` is the directory below which no link is followed; ``reason``
-    is EXPIRED, FORCED (not expired, but the disk is full) or BEFORE_LOG (a queue's or index file
-    whose messages the log has no more)."""
+    """One file to delete. ``root`` is the directory below which no link is followed. ``reason`` is
+    EXPIRED, FORCED (not expired, but the disk is full) or BEFORE_LOG (a queue or index file, and
+    the log no longer has its messages)."""
 
     structure: str
     root: Path
@@ -165,7 +165,7 @@ class Removal(NamedTuple):
 
 
 class QueueRange(NamedTuple):
-    """A queue's offsets: its first message now, and its first and next one after the removals."""
+    """A queue's offsets: its first message now, and its first and next ones after the removals."""
 
     min_offset: int
     new_min_offset: int
@@ -174,7 +174,7 @@ class QueueRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Everything that goes, in the order in which it goes, and what stays readable."""
+    """All files to delete, in this order, and the ranges that stay readable."""
 
     verdict: Verdict
     log_percent: int
@@ -194,12 +194,12 @@ def plan(
     rounds: int | None = None,
     strict: bool = False,
 ) -> Retention:
-    """What a broker would delete of a store at a time (ms).
+    """The files of a store that a broker would delete at a time (ms).
 
-    :param percent: how full to take the disks.
-    :param manual: as after ``executeDeleteFilesManually``: expired files, whatever the hour.
-    :param rounds: at most so many rounds; without it, until a round deletes nothing.
-    :param strict: refuse a log or queue with files of a wrong length, as a starting broker does.
+    :param percent: every disk counts as this full; None: the system is asked.
+    :param manual: as after ``executeDeleteFilesManually``: expired files at any hour.
+    :param rounds: the most rounds; None: until a round deletes nothing.
+    :param strict: refuses a log or queue with files of a wrong length, as a starting broker does.
     :raises FileLengthContradiction: it is ``strict``, and there are such files.
     """
     if strict:
@@ -233,8 +233,8 @@ def plan(
 
 
 def _before_last(entries: list[FileEntry], end: int) -> list[FileEntry]:
-    """The files that may go: never the last one. What lies behind the end of the log, a file made
-    ahead, is none: a starting broker takes it away."""
+    """The files that may be deleted: all but the last one. A file behind the end, which was made
+    ahead, does not count: a starting broker removes it."""
     return [entry for entry in entries if entry.file_from_offset <= end][:-1]
 
 
@@ -245,8 +245,8 @@ def _expired(
     config: MessageStoreConfig,
     verdict: Verdict,
 ) -> list[Removal]:
-    """The first files that a round takes (``MappedFileQueue#deleteExpiredFileByTime``): up to the
-    first one that is to stay, so that the log gets no gap."""
+    """The files that a round deletes (``MappedFileQueue#deleteExpiredFileByTime``): up to the first
+    that stays, so that the log gets no gap."""
     found = []
     for entry in entries:
         # A directory of storePathCommitLog need not lie in the store.
@@ -283,9 +283,9 @@ def _queue_removals(
     ranges: dict[tuple[str, int], QueueRange],
     strict: bool,
 ) -> Iterator[Removal]:
-    """Queue files without a message in the log any more (``ConsumeQueue#deleteExpiredFile``), and
-    extension files before the first one's; fills ``ranges``. ``log_mins`` are the log's first
-    offsets: now, and after each round."""
+    """Queue files of which the log has no message any more (``ConsumeQueue#deleteExpiredFile``),
+    and their extension files. Fills ``ranges``. ``log_mins`` are the log's first offsets: now, and
+    after each round."""
     log_min = log_mins[-1]
     for where in store.queues.directories():
         queue = ConsumeQueue(
@@ -301,7 +301,7 @@ def _queue_removals(
                 continue
             for entry in _before_last(queue.files.entries, queue.max_offset * UNIT_SIZE):
                 last = queue.unit((entry.file_from_offset + queue.files.file_size) // UNIT_SIZE - 1)
-                # The engine takes a hole for an old message; here a damaged file stays, for verify.
+                # The engine takes a hole for an old message. Here a damaged file stays, for verify.
                 if last is None or not last.is_written or last.physical_offset >= log_min:
                     break
                 yield _removal(paths.CONSUME_QUEUE, store.root, entry.path, BEFORE_LOG)
@@ -313,7 +313,7 @@ def _queue_removals(
 
 
 def _batch_ranges(store: MessageStore, log_min: int) -> dict[tuple[str, int], QueueRange]:
-    """Those of batch queues (5.x). Their files stay: what they hold beside is passed over."""
+    """The ranges of batch queues (5.x). Their files stay; readers skip units before the log."""
     ranges = {}
     for where in store.batch_queues() if store.dispatcher.batch_topics else ():
         queue = store.batch_queue(where.topic, where.queue_id)
@@ -330,8 +330,8 @@ def _ext_removals(
     store: MessageStore, directory: Path, queue: ConsumeQueue, log_mins: list[int]
 ) -> Iterator[Removal]:
     """``ConsumeQueueExt#truncateByMinAddress``: files that end before the address of the first
-    unit that is left. A queue that is empty in the end, or whose first unit has no address, keeps
-    what the rounds before have left it."""
+    remaining unit. If after a round the queue is empty or its first unit has no address, the round
+    before decides."""
     for log_min in reversed(log_mins):
         queue.cut(log_min, store.max_offset)
         first = queue.unit(queue.min_offset) if queue.min_offset < queue.max_offset else None
@@ -347,7 +347,7 @@ def _ext_removals(
 
 
 def _index_removals(root: Path, index: IndexService, log_min: int) -> Iterator[Removal]:
-    """Index files, but not the last, that end before the log (``IndexService``)."""
+    """Index files that end before the log, but never the last one (``IndexService``)."""
     for path in index.paths[:-1] if log_min > 0 else []:
         if path in index.irregular:
             return
@@ -360,8 +360,8 @@ def _index_removals(root: Path, index: IndexService, log_min: int) -> Iterator[R
 
 
 def oldest(store: MessageStore, count: int) -> list[Removal]:
-    """The log's first files, of which more than ``count`` are there, and what has none of its
-    messages then, in the order in which a broker deletes them, whatever their age."""
+    """The log's first ``count`` files, of any age, and then the queue and index files that have no
+    messages in the log any more, in the broker's order. The log has more than ``count`` files."""
     entries, found = store.commit_log.files.entries, []
     for entry in entries[:count]:
         top = store.root if entry.path.is_relative_to(store.root) else entry.path.parent
@@ -373,8 +373,8 @@ def oldest(store: MessageStore, count: int) -> list[Removal]:
 
 
 def undispatched_before(store: MessageStore, log_min: int) -> int | None:
-    """Where the first record before ``log_min`` is that has units to come; None when all that goes
-    is dispatched. Its messages would never reach a consumer."""
+    """Physical offset of the first record before ``log_min`` that is not dispatched yet, and so
+    would never reach a consumer; None without one."""
     if store.dispatched_to >= log_min:
         return None
     start = store.dispatched_to if store.dispatched_to > store.min_offset else None
@@ -385,12 +385,12 @@ def undispatched_before(store: MessageStore, log_min: int) -> int | None:
 
 
 def remove(removals: Iterable[Removal], done: Callable[[Removal], None]) -> None:
-    """Removes files in their order, each for good before the next; ``done`` is told of each.
+    """Removes files in their order, each durably before the next. Calls ``done`` for each.
 
-    The caller holds the store's lock and has nothing of the files open.
+    The caller holds the store's lock and has none of the files open.
 
-    :raises SymbolicLinkRefused, StoreReadOnly, CannotWrite: what was removed before stays removed,
-        and the store is valid.
+    :raises SymbolicLinkRefused, StoreReadOnly, CannotWrite: earlier files stay removed, and the
+        store is valid.
     """
     for removal in removals:
         paths.remove_file(removal.root, removal.path)

@@ -1,11 +1,11 @@
 """``ScheduleMessageService``: the rules by which delayed messages go back to their real topic.
 
 A delayed message waits in ``SCHEDULE_TOPIC_XXXX``, queue ``level - 1``; the tags code of its unit
-is the time of its delivery. How far each level has come is kept in ``config/delayOffset.json``.
+is its delivery time. ``config/delayOffset.json`` has the progress of each level.
 
-What 4.9.3 stores there lags behind: ``DeliverDelayedMessageTimerTask#syncDeliver`` counts from the
-first message of a round, so that of a round of five deliveries one is recorded. A broker that is
-started again delivers the other four once more. The progress stored here is the true one.
+The progress that 4.9.3 stores lags behind: ``DeliverDelayedMessageTimerTask#syncDeliver`` counts
+from the first message of a round, so after a round of five deliveries it has advanced by one. A
+restarted broker delivers the other four again. Here the true progress is stored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rmqctl.engine.write.bulk import PropertyEncoder
 from rmqctl.errors import ConfigFileUnreadable
 
 _WINDOW = 1 << 16
-#: ``new ConcurrentHashMap(32)`` has a table of 64; its order is what a broker writes.
+#: ``new ConcurrentHashMap(32)`` has a table of 64 entries, and a broker writes levels in its order.
 _TABLE_SIZE = 64
 
 
@@ -43,7 +43,7 @@ def queue_id_of(level: int) -> int:
 
 class DelayOffsets(NamedTuple):
     """``offsetTable``: level → queue offset of the next message to deliver. ``path`` is the file
-    that was read, None when there is none: every level begins at its first message then."""
+    that was read; None without one: then every level begins at its first message."""
 
     table: dict[int, int]
     path: Path | None
@@ -54,10 +54,10 @@ class DelayOffsets(NamedTuple):
 
 
 def load_delay_offsets(root: Path) -> DelayOffsets:
-    """The table as ``ConfigManager#load`` finds it: the file, else its ``.bak``.
+    """Loads the table as ``ConfigManager#load`` does: from the file, else from its ``.bak``.
 
-    Where the file is broken and there is no ``.bak`` a broker begins every level anew, and all
-    that waits or is still in the log is delivered again; here that is an error.
+    If the file is broken and there is no ``.bak``, a broker begins every level anew and delivers
+    all messages in the log again. Here that is an error.
 
     :raises ConfigFileUnreadable: neither can be used. :raises CannotRead: the system refuses.
     """
@@ -76,8 +76,8 @@ def load_delay_offsets(root: Path) -> DelayOffsets:
 
 
 def _checked(value: object, path: Path) -> dict[int, int]:
-    """``DelayOffsetSerializeWrapper#getOffsetTable``; an entry that a broker could not take is an
-    error, for a level that is left out would begin anew."""
+    """``DelayOffsetSerializeWrapper#getOffsetTable``. An entry that a broker could not read is an
+    error: without it the level would begin anew."""
 
     def error(reason: str) -> ConfigFileUnreadable:
         return ConfigFileUnreadable(path=str(path), line=1, column=1, reason=reason)
@@ -95,19 +95,19 @@ def _checked(value: object, path: Path) -> dict[int, int]:
 
 
 def encode_delay_offsets(table: dict[int, int]) -> str:
-    """The text that ``ScheduleMessageService#encode(true)`` gives, in a broker's order."""
+    """The text of ``ScheduleMessageService#encode(true)``, in a broker's order."""
     ordered = dict(sorted(table.items(), key=lambda entry: entry[0] % _TABLE_SIZE))
     return brokerjson.dumps({"offsetTable": ordered})
 
 
 def save_delay_offsets(root: Path, table: dict[int, int], *, keep_backup: bool = False) -> None:
-    """Puts the table in place, durably; errors as of
-    :func:`~rmqctl.engine.state.persist.persist`."""
+    """Stores the table durably. Raises what :func:`~rmqctl.engine.state.persist.persist` raises."""
     persist(root, brokerjson.DELAY_OFFSET, encode_delay_offsets(table), keep_backup=keep_backup)
 
 
 def first_to_deliver(offset: int | None, queue: ConsumeQueue) -> int:
-    """Where a level goes on: its offset, moved into the queue's range (``correctDelayOffset``)."""
+    """Queue offset of a level's next message: ``offset`` moved into the queue's range
+    (``correctDelayOffset``)."""
     return min(max(offset or 0, queue.min_offset), queue.max_offset)
 
 
@@ -115,11 +115,11 @@ def first_to_deliver(offset: int | None, queue: ConsumeQueue) -> int:
 
 
 class Due(NamedTuple):
-    """What counts as due: a delivery time up to ``until``, or beyond ``horizon``.
+    """Which delivery times (ms) are due: those up to ``until``, and those behind ``horizon``.
 
-    ``correctDeliverTimestamp`` delivers at once what lies further away than the level's delay: so
-    a message of a level whose delay was made shorter does not wait for the old one. ``horizon`` is
-    None where the levels are not known for sure: then nothing is early.
+    ``correctDeliverTimestamp`` delivers a message at once if its time lies further away than the
+    level's delay. So after a delay was made shorter, messages do not wait for the old one.
+    ``horizon`` is None if the levels are not known for sure: then none is delivered early.
     """
 
     until: int
@@ -132,7 +132,7 @@ class Due(NamedTuple):
 
 
 def deliver_timestamp(store: MessageStore, level: int, queue: ConsumeQueue, unit: Unit) -> int:
-    """When a unit's message is to be delivered: its tags code, or that of its extension."""
+    """Delivery time (ms) of a unit's message: its tags code, or the one in its extension."""
     if queue.ext is None or not is_ext_addr(unit.tags_code):
         return unit.tags_code
     found = queue.tags_code(unit)
@@ -145,8 +145,8 @@ def deliver_timestamp(store: MessageStore, level: int, queue: ConsumeQueue, unit
 
 
 def end_of_due(store: MessageStore, level: int, queue: ConsumeQueue, start: int, due: Due) -> int:
-    """Queue offset of the first unit from ``start`` on that has to wait: a level is delivered in
-    order, so everything behind it waits with it. Reads units only, never a message."""
+    """Queue offset of the first unit from ``start`` on that is not due. A level is delivered in
+    order, so all units behind it wait with it. Reads only units, except with an extension."""
     while start < queue.max_offset:
         units = queue.window(start, min(_WINDOW, queue.max_offset - start))
         if not len(units):
@@ -169,8 +169,8 @@ def end_of_due(store: MessageStore, level: int, queue: ConsumeQueue, start: int,
 
 
 class Undeliverable(NamedTuple):
-    """Why a message does not go back to its topic. What ``passes`` a broker leaves out and goes on
-    behind; at anything else the level stands still, in a broker for good."""
+    """Why a message cannot go back to its topic. If it ``passes``, a broker skips it and goes on;
+    else the level stops there, in a broker for good."""
 
     reason: str
     passes: bool
@@ -180,11 +180,11 @@ class Undeliverable(NamedTuple):
 def message_of_unit(
     store: MessageStore, unit: Unit, encode: PropertyEncoder
 ) -> tuple[Record, MessageExtBrokerInner] | Undeliverable:
-    """The scheduled record and the message that a broker would put
-    (``executeOnTimeup``, ``messageTimeup``).
+    """The scheduled record, and the message that a broker would put for it (``executeOnTimeup``,
+    ``messageTimeup``).
 
-    Stricter in one thing: where no sound record stands a broker may deliver whatever it decodes
-    there, with a checksum that then fits.
+    One thing is stricter: without a sound record a broker may deliver whatever it decodes there,
+    with a new checksum that matches.
     """
     offset = unit.physical_offset
     if unit.is_pre_blank:
@@ -208,11 +208,11 @@ def message_of_unit(
 def message_timeup(
     record: Record, body: bytes, encode: PropertyEncoder
 ) -> MessageExtBrokerInner | Undeliverable:
-    """``ScheduleMessageService#messageTimeup``: the message as it is put into its real queue.
+    """``ScheduleMessageService#messageTimeup``: the message for its real queue.
 
-    The stored properties are encoded before DELAY is cleared, so DELAY, REAL_TOPIC and REAL_QID
-    stay in the bytes, and an index by them; what the store asks of the message (is it delayed?) it
-    asks of the cleared ones. Store host, times and body stay; the prepared offset does not.
+    Properties are encoded before DELAY is cleared, so DELAY, REAL_TOPIC and REAL_QID stay in the
+    stored bytes and in what is indexed. The store checks the cleared ones, for example whether the
+    message is delayed. Store host, times and body stay; the prepared offset does not.
     """
     properties = record.properties
     topic = properties.get(constants.PROPERTY_REAL_TOPIC)
@@ -249,11 +249,11 @@ def message_timeup(
 
 
 def is_copy(record: Record, scheduled: Record, encoded: EncodedMessage) -> bool:
-    """Whether ``record`` is what an earlier delivery of ``scheduled`` has put; ``encoded`` is what
-    one puts now.
+    """Whether ``record`` is from an earlier delivery of ``scheduled``. ``encoded`` is what a
+    delivery would put now.
 
-    No producer's message equals one: its properties name the delay, the real topic and queue. Two
-    scheduled messages without UNIQ_KEY may be equal in everything; then copies are told by number.
+    A producer's message is never equal: a copy's properties name delay, real topic and real queue.
+    Two scheduled messages without UNIQ_KEY may be equal in everything; then copies are counted.
     """
     return (
         encoded.has_properties(record.properties_bytes)

@@ -1,7 +1,7 @@
-"""Finds what was put into a queue before: by what its unit looks like, then by the record.
+"""Finds earlier records of a queue: first by their units, then by the records themselves.
 
-Units are compared as arrays (size and tags code), so a queue of millions is looked through without
-reading its messages.
+Sizes and tags codes of units are compared as arrays, so a queue with millions of messages is
+searched without reading them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _FIRST_WINDOW, _LARGEST_WINDOW = 32, 1 << 16
 
 
 class QueueSearch:
-    """Looks for records that stood in the store when this was made: not for those put since.
+    """Finds records that were in the store when this object was made, and none put since.
 
-    Each queue is looked through once, forward: a record is found at most once, and records are
-    found in the order of the queue. In a store that is open for reading, what a killed writer has
-    left without units counts as the queue's end.
+    Each queue is searched once, forward: so records are found in the order of the queue, and each
+    at most once. In a store that is open for reading, records that a killed writer left without
+    units count as the end of their queues.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -45,11 +45,11 @@ class QueueSearch:
         tags_code: int | None,
         same: Callable[[Record], bool],
     ) -> Record | None:
-        """The next record behind physical offset ``after`` for which ``same`` is true; None, and
-        the place in the queue kept, when there is none.
+        """The next record behind physical offset ``after`` for which ``same`` is true. Without
+        one: None, and the place in the queue does not move.
 
-        :param size: of the record.
-        :param tags_code: of its unit; None when that is a time.
+        :param size: bytes of the record.
+        :param tags_code: tags code of its unit; None if that is a time.
         """
         found = self._find_in_queue(topic, queue_id, after, size, tags_code, same)
         if found is not None:
@@ -111,8 +111,8 @@ def _first_behind(queue: ConsumeQueue, physical_offset: int) -> int:
 def records_of_sizes(
     store: MessageStore, topic: str, queue_id: int, after: int, sizes: set[int]
 ) -> Iterator[Record]:
-    """Records of a queue behind physical offset ``after`` that have one of these sizes, in order.
-    Only those are read."""
+    """Records of a queue behind physical offset ``after`` with one of these sizes, in order. No
+    others are read."""
     import numpy as np
 
     queue = store.consume_queue(topic, queue_id)

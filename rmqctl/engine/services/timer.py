@@ -1,9 +1,9 @@
-"""``TimerMessageStore`` (5.x): which messages wait for their time, and what a start makes of each.
+"""``TimerMessageStore`` (5.x): which messages wait for their time, and what a start does with each.
 
-A message waits as a record of ``rmq_sys_wheel_timer``. It is in the wheel when a unit of the timer
-log has it, in the chain of a slot; else it is in the queue behind the place up to which the timer
-has read. That it was delivered is written nowhere: slots before the read clock are done, and a copy
-with the same UNIQ_KEY stands in its real topic.
+A message waits as a record of ``rmq_sys_wheel_timer``. It is in the wheel if a unit of the timer
+log, in the chain of a slot, points to it; else it stands in the queue behind the timer's read
+position. Nothing notes that it was delivered: slots before the read clock are done, and a copy with
+the same UNIQ_KEY is in its real topic.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ OVERDUE = "overdue"
 ROLLED = "rolled"
 RECALLED = "recalled"
 GONE = "gone"
-#: Slots that are asked for the precision, and steps back in ``reviseQueueOffset``.
+#: Slots that are read to find the precision, and the most steps back of ``reviseQueueOffset``.
 _SLOTS_ASKED = 64
 _MOST_STEPS_BACK = 20_000
 _UNITS_AT_ONCE = 4096
-#: Slots whose recalls are kept.
+#: Slots whose recalls are cached.
 _SLOTS_KEPT = 1024
 
 
 class Timed(NamedTuple):
-    """A message that waits, or would: its state at a time. ``unit`` is None while it is not in the
-    wheel, ``record`` when the log has it no more, or has another in its place."""
+    """A waiting message and its state. ``unit`` is None if it is not in the wheel; ``record`` is
+    None if the log no longer has it."""
 
     state: str
     unit: TimerUnit | None
@@ -56,32 +56,32 @@ class Timed(NamedTuple):
 
 
 def number_of(properties: Mapping[str, str], name: str) -> int | None:
-    """What ``Long.parseLong`` makes of a property; None where it throws, or there is none."""
+    """A property by ``Long.parseLong``; None where that throws, or without the property."""
     text = properties.get(name)
     return None if text is None else java_long(text)
 
 
 def out_timestamp(record: Record) -> int | None:
-    """When a record of the timer's topic is delivered (ms): its TIMER_OUT_MS."""
+    """TIMER_OUT_MS: when a record of the timer's topic is delivered (ms)."""
     return number_of(record.properties, constants.PROPERTY_TIMER_OUT_MS)
 
 
 def recalled_key(record: Record) -> str | None:
-    """The key of the message that a record recalls; None for one that is a message itself."""
+    """The key of the message that a record recalls; None if the record is a message itself."""
     return record.properties.get(constants.PROPERTY_TIMER_DEL_UNIQKEY)
 
 
 def victim_keys(record: Record) -> tuple[str, ...]:
-    """By which a message may be recalled: 5.3.2 and 5.3.3 compare the topic as well, others do not
-    (``TimerMessageStore#buildDeleteKey``); who recalls writes what its broker compares."""
+    """The keys by which a message may be recalled. 5.3.2 and 5.3.3 compare the topic as well, other
+    versions do not (``TimerMessageStore#buildDeleteKey``); a recall has the key of its version."""
     key = record.properties.get(constants.PROPERTY_UNIQ_KEY)
     topic = record.properties.get(constants.PROPERTY_REAL_TOPIC)
     return () if key is None else (key, f"{topic}+{key}")
 
 
 class Timer:
-    """The timer of an open store; ``checkpoint`` is of zeros where there is none, as a broker takes
-    it, and ``wheel`` None."""
+    """The timer of an open store. Without a file ``checkpoint`` is all zeros, as in a broker, and
+    ``wheel`` is None."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -102,7 +102,7 @@ class Timer:
         self.log.close()
 
     def _find_precision(self) -> int:
-        """``timerPrecisionMs``: the configured one, else that by which slots and units agree."""
+        """``timerPrecisionMs``: as configured, else the one by which slots and units agree."""
         config = self._store.config
         if config.is_explicit("timer_precision_ms"):
             return config.timer_precision_ms
@@ -117,13 +117,13 @@ class Timer:
 
     @property
     def recovery_position(self) -> int:
-        """From where on a start reads the timer log; it begins with the file that holds it."""
+        """Position in the timer log from which on a start reads; it begins with the file there."""
         return max(self.checkpoint.flushed_position - self.log.files.file_size, 0)
 
     def heads(self, from_time: int) -> Iterator[tuple[int, int]]:
-        """Times of slots (in units of the precision) from one on, in order, and where the newest
-        unit of each stands: by the wheel, and by the end of the log, from which a start goes on
-        (``recoverAndRevise``)."""
+        """Slot times (in units of the precision) from ``from_time`` on, in order, with the position
+        of each slot's newest unit: by the wheel, and by the end of the timer log, which a start
+        reads again (``recoverAndRevise``)."""
         tail = self._tail()
         slots = iter(()) if self.wheel is None else self.wheel.slots(from_time)
         found = {slot.time: slot.last_position for slot in slots if slot.is_in_place}
@@ -132,7 +132,8 @@ class Timer:
             yield time, found[time]
 
     def _tail(self) -> dict[int, int]:
-        """Slot times of what a start reads of the log, and where the newest unit of each is."""
+        """Slot times in the part of the log that a start reads, each with its newest unit's
+        position."""
         if self._tail_heads is None:
             found: dict[int, int] = {}
             for position, data in self.log.pieces(min(self.recovery_position, self._looked_at())):
@@ -146,23 +147,23 @@ class Timer:
         return self._tail_heads
 
     def _looked_at(self) -> int:
-        """From where on a start reads the log once more, because slots to come lead behind its end:
-        the first place that one of these names (``TimerWheel#checkPhyPos``)."""
+        """Position from which on a start reads the log once more, because future slots lead behind
+        its end: the first position that such a slot names (``TimerWheel#checkPhyPos``)."""
         clock = self.checkpoint.read_timestamp // self.precision
         slots = iter(()) if self.wheel is None else self.wheel.slots(max(clock, 1))
         first = (one.first_position for one in slots if one.last_position > self.log.end)
         return max(min(first, default=constants.LONG_MAX), 0)
 
     def read_clock(self, now: int) -> int:
-        """The first slot (ms) that a start at ``now`` delivers: it skips what is older than half
+        """The first slot (ms) that a start at ``now`` (ms) delivers: it skips slots older than half
         the ring (``TimerMessageStore#recover``)."""
         ring = constants.TIMER_SLOTS // 2 - constants.TIMER_BLANK_SLOTS
         oldest = (now // self.precision - ring) * self.precision
         return max(self.checkpoint.read_timestamp, oldest)
 
     def enqueue_offset(self) -> int:
-        """Queue offset of the first message that a start puts into the wheel: behind that of the
-        unit with which the log ends, and not behind the check point's."""
+        """Queue offset of the first message that a start puts into the wheel: behind the message of
+        the timer log's last unit, but not behind the check point's offset."""
         checkpoint, queue = self.checkpoint, self.queue
         if queue is None:
             return 0
@@ -175,7 +176,7 @@ class Timer:
         return min(max(offset, queue.min_offset), queue.max_offset)
 
     def _queue_offset_of(self, last: TimerUnit, record: Record) -> int:
-        """``reviseQueueOffset``: where the queue has a unit's message."""
+        """``reviseQueueOffset``: the queue offset of a unit's message."""
         assert self.queue is not None
         for offset in range(record.queue_offset, record.queue_offset - _MOST_STEPS_BACK, -1):
             unit = self.queue.unit(offset) if offset >= 0 else None
@@ -184,17 +185,18 @@ class Timer:
         return record.queue_offset
 
     def record_of(self, unit: TimerUnit) -> Record | None:
-        """The record that a unit names; None when none of its size, or of another topic, stands
-        there."""
+        """The record that a unit points to; None if there is none of its size in the timer's
+        topic."""
         record = self._store.commit_log.find_record(unit.physical_offset)
         if record is None or record.total_size != unit.total_size or record.topic != TIMER_TOPIC:
             return None
         return record
 
     def timed(self, now: int) -> Iterator[Timed]:
-        """What waits, or would be lost, as a start at ``now`` (ms) finds it: slot by slot in the
-        order of their times, then what is not in the wheel. Messages before the check point's
-        read clock are done, and left out, and so are records that recall others.
+        """The messages that wait or would be lost, as a start at ``now`` (ms) finds them: slot by
+        slot in the order of times, then those that are not in the wheel.
+
+        Messages before the check point's read clock are done, and left out; so are recalls.
         """
         first = self.enqueue_offset()
         recalls = self._queued_recalls(first)
@@ -211,8 +213,8 @@ class Timer:
     def _of_slot(
         self, positions: array[int], queued: set[str], now: int, first: int, again: set[int]
     ) -> Iterator[Timed]:
-        """Of one slot, the newest unit first in ``positions``; ``again`` gets the places of records
-        that lie behind queue offset ``first``, too."""
+        """The messages of one slot. ``positions`` begins with the newest unit. ``again`` gets the
+        physical offsets of records that the queue also has from queue offset ``first`` on."""
         recalls, rolled_recalls = self._recalls_of(positions)
         clock = self.read_clock(now)
         for unit in self.log.units_at(reversed(positions)):
@@ -237,8 +239,7 @@ class Timer:
             yield Timed(state, unit, record, unit.physical_offset, unit.total_size)
 
     def _recalls_of(self, positions: array[int]) -> tuple[set[str], set[str]]:
-        """The keys that units recall: those of this slot's messages, and those of messages that are
-        rolled with them."""
+        """The keys that units of a slot recall: for its messages, and for those that are rolled."""
         keys: tuple[set[str], set[str]] = set(), set()
         for unit in self.log.units_at(positions):
             record = self.record_of(unit) if unit.is_delete else None
@@ -248,7 +249,7 @@ class Timer:
         return keys
 
     def _queued(self, first: int) -> Iterator[tuple[int, int]]:
-        """Physical offsets and sizes of what is not in the wheel, in the queue's order."""
+        """Physical offsets and sizes of messages that are not in the wheel, in queue order."""
         queue = self.queue
         if queue is None:
             return
@@ -259,7 +260,7 @@ class Timer:
                     yield unit.physical_offset, unit.size
 
     def _queued_recalls(self, first: int) -> dict[int, set[str]]:
-        """Keys that records recall which are not in the wheel, by their slot's time."""
+        """The keys of recalls that are not in the wheel, by their slot's time."""
         found: dict[int, set[str]] = {}
         for offset, _ in self._queued(first):
             record = self._store.commit_log.find_record(offset)
@@ -288,7 +289,7 @@ class Timer:
         yield Timed(state, None, record, offset, size)
 
     def _recalls_in_slot(self, timestamp: int) -> set[str]:
-        """The keys that the wheel's units of a time recall."""
+        """The keys that the wheel's units recall in the slot of a time (ms)."""
         time = timestamp // self.precision
         known = self._slot_recalls.get(time)
         if known is None:
@@ -302,9 +303,11 @@ class Timer:
 
 
 def copy_of(store: Store, record: Record) -> Record | None:
-    """The copy that a timer has put of a record of its topic, by the index: of the same UNIQ_KEY,
-    in its real topic, behind it, and with the time at which it left the wheel. None when there is
-    none, or nothing to find it by."""
+    """The copy that a timer has put for a record of its topic, found by the index.
+
+    It has the same UNIQ_KEY, is in the real topic behind the record, and has the time at which it
+    left the wheel. None: there is none, or no key to find it by.
+    """
     topic = record.properties.get(constants.PROPERTY_REAL_TOPIC)
     key = record.properties.get(constants.PROPERTY_UNIQ_KEY)
     if topic is None or key is None:

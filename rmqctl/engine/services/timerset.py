@@ -1,9 +1,8 @@
-"""The messages that a store's timer has still to deliver, by the log: what a new wheel is made of.
+"""The messages that a store's timer still has to deliver, by the log: the content of a new wheel.
 
-Whether a message was delivered is written nowhere. Those whose time is before the read clock, and
-which the timer had in its wheel, are done, but for those that still stand in a slot to come: a
-wheel that was made anew has them there when they were due. Of others that are due a copy in their
-topic tells.
+Nothing notes whether a message was delivered. A message is done if its time is before the read
+clock and the timer had it in its wheel; unless a future slot still has it, as in a wheel that was
+made anew when it was due. Other due messages are done if their copy is in their topic.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
     from rmqctl.engine.store import Store
 
 _UNITS_AT_ONCE = 4096
-#: Days of the wheel; a start passes over what is older.
+#: Slots of half the wheel; a start skips older ones.
 _HALF_RING = constants.TIMER_SLOTS // 2 - constants.TIMER_BLANK_SLOTS
-#: A read clock never overtakes the time. One that is so far ahead of it (milliseconds) tells
-#: nothing: the check point is damaged, or the clock was wrong.
+#: A read clock never overtakes the time. If it is more than so many milliseconds ahead, it does not
+#: count: the check point is damaged, or the clock was wrong.
 MOST_AHEAD = 60_000
 
 
 class Waiting(NamedTuple):
-    """A record of the timer's topic that belongs into the wheel."""
+    """A record of the timer's topic that belongs in the wheel."""
 
     record: Record
     queue_offset: int
@@ -52,13 +51,13 @@ class Waiting(NamedTuple):
 
 @dataclass
 class Counts:
-    """What became of the records of the timer's topic.
+    """How many records of the timer's topic there are of each kind.
 
-    ``messages`` and ``recalls`` wait; of the messages ``due`` are due and not recalled, and
-    ``doubtful`` of these
-    have nothing by which a copy could be found, or no check point that proves them. Not in the
-    wheel any more: ``done``, ``delivered_before`` (a copy stands in the topic), ``superseded`` (a
-    later record is the same message, rolled), ``gone`` (no record), ``unreadable`` (no time).
+    ``messages`` and ``recalls`` wait. ``due`` of the messages are due and not recalled, and for
+    ``doubtful`` of these no copy can be found, or no check point proves that they wait. The rest
+    does not belong in the wheel: ``done``, ``delivered_before`` (the topic has a copy),
+    ``superseded`` (a later record is the same message, rolled), ``gone`` (no record) and
+    ``unreadable`` (no time).
     """
 
     messages: int = 0
@@ -75,8 +74,8 @@ class Counts:
 class TimerSet:
     """The messages of a store that wait at ``now`` (ms).
 
-    ``clock`` is the first slot of a wheel for them, never one to come: the timer's own, or, where
-    that is so old that a start would pass over it, or nothing tells it, now.
+    ``clock`` is the first slot (ms) of a wheel for them, and never in the future: the timer's own
+    read clock, or now if that is unknown or so old that a start would skip it.
     """
 
     def __init__(
@@ -88,8 +87,8 @@ class TimerSet:
         until: int | None = None,
         delivered: Collection[int] = (),
     ) -> None:
-        """:param until: what was due then (ms) may have been delivered, too.
-        :param delivered: physical offsets of records that were, whatever else tells."""
+        """:param until: messages that were due by then (ms) may have been delivered, too.
+        :param delivered: physical offsets of records that are known to be delivered."""
         self._delivered = delivered
         self._store = store
         self._timer = timer
@@ -103,7 +102,8 @@ class TimerSet:
         self.clock = min(read // precision * precision, floor) if is_kept else floor
         self.end = 0 if timer.queue is None else timer.queue.max_offset
         self.counts = Counts()
-        #: Physical offsets of what the wheel has in slots to come, sorted; None: not looked at.
+        #: Sorted physical offsets (int64) of records in future slots of the wheel; None: not read
+        #: yet.
         self._to_come: NDArray[np.int64] | None = None
 
     def last_unit(self) -> tuple[int, int] | None:
@@ -113,7 +113,7 @@ class TimerSet:
         return None if unit is None or not unit.is_written else (unit.physical_offset, unit.size)
 
     def messages(self) -> Iterator[Waiting]:
-        """In the order of the queue; :attr:`counts` are whole behind the last."""
+        """The waiting records, in queue order. :attr:`counts` are complete behind the last."""
         rolls, recalls = self._rolls_and_recalls()
         late = self._in_next_slot()
         recalled = {
@@ -151,8 +151,8 @@ class TimerSet:
                 yield Waiting(record, queue_offset, out, is_recall)
 
     def _is_done(self, record: Record, queue_offset: int, out: int, *, is_recall: bool) -> bool:
-        """Whether the timer is through with a record: its slot is, and it was in the wheel; what
-        recalls another has no effect any more."""
+        """Whether the timer is done with a record: its slot is done, and it was in the wheel. A
+        recall needs only the first: it has no effect any more."""
         if not self._is_known:
             return is_recall and out < self.clock
         was_in_wheel = queue_offset < self._timer.checkpoint.queue_offset
@@ -160,7 +160,7 @@ class TimerSet:
         return is_past and not self._is_to_come(record)
 
     def _is_to_come(self, record: Record) -> bool:
-        """Whether the wheel that is there has it in a slot from the read clock on."""
+        """Whether the existing wheel has a record in a slot from the read clock on."""
         if self._to_come is None:
             log, precision = self._timer.log, self._timer.precision
             offsets = array("q")
@@ -172,12 +172,12 @@ class TimerSet:
         return at < len(self._to_come) and bool(self._to_come[at] == record.physical_offset)
 
     def _may_be_delivered(self, record: Record, out: int) -> bool:
-        """Whether to look for a copy: of what is due, and of what the wheel does not have, for
-        ``timer deliver --until`` delivers before the time, too."""
+        """Whether to look for a copy: if the record is due, or not in the wheel, because
+        ``timer deliver --until`` also delivers before the time."""
         return out <= self._until or not self._is_to_come(record)
 
     def _in_next_slot(self) -> set[int]:
-        """Physical offsets of what the timer log has for the slot that is delivered next."""
+        """Physical offsets of records that the timer log has for the next slot to deliver."""
         found: set[int] = set()
         precision = self._timer.precision
         for _, data in self._timer.log.pieces() if self._is_known else ():
@@ -193,7 +193,7 @@ class TimerSet:
         return copy_of(self._store, record) is not None
 
     def _slot(self, out: int) -> int:
-        """The slot of a new wheel (ms) in which a time is delivered."""
+        """The slot (ms) of a new wheel for a delivery time (ms)."""
         return max(out // self._timer.precision * self._timer.precision, self.clock)
 
     def _count(self, record: Record, out: int, *, is_recall: bool, is_recalled: bool) -> None:
@@ -207,8 +207,8 @@ class TimerSet:
     def _rolls_and_recalls(
         self,
     ) -> tuple[dict[tuple[str | None, ...], int], list[tuple[int, Record, int]]]:
-        """Messages that were rolled, and how often at the most; and queue offsets, records and
-        times of those that recall one."""
+        """The most rolls of each rolled message; and queue offsets, records and times (ms) of
+        recalls."""
         found: dict[tuple[str | None, ...], int] = {}
         recalls: list[tuple[int, Record, int]] = []
         for queue_offset, record in self._records():
@@ -221,7 +221,7 @@ class TimerSet:
         return found, recalls
 
     def _records(self) -> Iterator[tuple[int, Record | None]]:
-        """Queue offsets and records of the timer's topic; None where none of it stands."""
+        """Queue offsets and records of the timer's topic; None where the log has no such record."""
         queue = self._timer.queue
         if queue is None:
             return
@@ -244,7 +244,7 @@ def _rolls(record: Record) -> int:
 
 
 def _identity(record: Record) -> tuple[str | None, ...]:
-    """What a message and its rolled copies have alike."""
+    """The values that are the same in a message and its rolled copies."""
     properties = record.properties
     names = (
         constants.PROPERTY_UNIQ_KEY,

@@ -6,9 +6,9 @@ message. An op message, in ``RMQ_SYS_TRANS_OP_HALF_TOPIC`` with tag ``d``, holds
 the half that it ends.
 
 The broker's check (``TransactionalMessageServiceImpl#check``) goes through both queues and keeps
-its progress as the consumer group ``CID_RMQ_SYS_TRANS``. A half that is asked about is put back at
-the end of its queue, and the progress passes the old one: so a half without op that lies before the
-progress is not pending, its copy is.
+its progress as the consumer group ``CID_RMQ_SYS_TRANS``. When it asks the producer about a half, it
+puts the half again at the end of its queue, and the progress passes the old one. So a half without
+an op message before the progress is not pending, but its copy is.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class CheckProgress(NamedTuple):
 
 
 def check_progress(store: MessageStore, queue_id: int) -> CheckProgress:
-    """Of ``config/consumerOffset.json``; a queue without an entry begins at its first message
-    (``TransactionalMessageBridge#fetchConsumeOffset``).
+    """The progress in ``config/consumerOffset.json``. A queue without an entry begins at its first
+    message (``TransactionalMessageBridge#fetchConsumeOffset``).
 
     :raises ConfigFileUnreadable: the file and its ``.bak`` are broken.
     """
@@ -60,25 +60,25 @@ def check_progress(store: MessageStore, queue_id: int) -> CheckProgress:
 
 
 def half_queue_ids(store: MessageStore) -> list[int]:
-    """Queues of the half topic; a broker of 4.9.3 has only number 0."""
+    """Queue ids of the half topic; a broker of 4.9.3 has only 0."""
     return [where.queue_id for where in store.queues.directories() if where.topic == HALF_TOPIC]
 
 
 class Op(NamedTuple):
-    """One op message: the half's queue offsets that it ends; none when it is not one."""
+    """One op message, and the queue offsets of halves that it ends; none if it is not one."""
 
     record: Record
     ends: tuple[int, ...]
 
 
 def op_messages(store: MessageStore, queue_id: int, start: int) -> Iterator[Op]:
-    """Op messages from a queue offset on (``fillOpRemoveMap``). What cannot be read is left out,
-    as the engine does: the half that it ends counts as pending then."""
+    """Op messages from a queue offset on (``fillOpRemoveMap``). As in the engine, unreadable ones
+    are left out: their halves count as pending then."""
     for _, record in records_of(store, OP_TOPIC, queue_id, start):
         ends: tuple[int, ...] = ()
         tags = record.properties.get(constants.PROPERTY_TAGS)
         if tags == REMOVE_TAG and record.body_length <= _LARGEST_OP_BODY:
-            # Brokers of 5.x end several with one, separated by commas.
+            # In 5.x one op message may end several halves, separated by commas.
             texts = store.body(record).decode("ascii", "replace").split(",")
             ends = tuple(number for text in texts if (number := java_long(text)) is not None)
         yield Op(record, ends)
@@ -87,8 +87,8 @@ def op_messages(store: MessageStore, queue_id: int, start: int) -> Iterator[Op]:
 def records_of(
     store: MessageStore, topic: str, queue_id: int, start: int
 ) -> Iterator[tuple[int, Record]]:
-    """``(queue offset, record)`` of a queue from an offset on; places without a record are left
-    out."""
+    """``(queue offset, record)`` of a queue from queue offset ``start`` on; places without a record
+    are left out."""
     queue = store.consume_queue(topic, queue_id)
     if queue is None:
         return
@@ -99,8 +99,8 @@ def records_of(
 
 
 def ended_halves(store: MessageStore, queue_id: int, start: int) -> dict[int, int]:
-    """Queue offset of each half that an op message from ``start`` on ends → the op's physical
-    offset."""
+    """Queue offset of each half ended by an op message from ``start`` on → physical offset of that
+    op message."""
     return {
         half: op.record.physical_offset
         for op in op_messages(store, queue_id, start)
@@ -109,7 +109,7 @@ def ended_halves(store: MessageStore, queue_id: int, start: int) -> dict[int, in
 
 
 def time_out_of(properties: dict[str, str], transaction_time_out: int) -> int:
-    """Milliseconds before a half is asked about (``getImmunityTime``)."""
+    """Milliseconds before the broker asks about a half (``getImmunityTime``)."""
     text = properties.get(PROPERTY_IMMUNITY_SECONDS)
     if text is None:
         return transaction_time_out
@@ -127,8 +127,8 @@ def check_times(properties: dict[str, str]) -> int:
 
 
 def original_queue_offset(properties: dict[str, str]) -> int | None:
-    """Of a half that was put back while it was not to be asked about: the queue offset of the first
-    one, which an op message may name instead (``checkPrepareQueueOffset``)."""
+    """For a half that was put again before the broker asked about it: the queue offset of the first
+    copy, which an op message may name instead (``checkPrepareQueueOffset``); else None."""
     text = properties.get(PROPERTY_ORIGINAL_QUEUE_OFFSET, "")
     return java_long(text)
 
@@ -137,8 +137,8 @@ def original_queue_offset(properties: dict[str, str]) -> int | None:
 
 
 def half_problem(half: Record) -> str | None:
-    """Why a record is no half message that can be ended; None when it is one
-    (``EndTransactionProcessor#checkPrepareMessage``, which does not look at the topic)."""
+    """Why a record is not a half message that can be ended; None when it is
+    (``EndTransactionProcessor#checkPrepareMessage``, which does not check the topic)."""
     if half.topic != HALF_TOPIC:
         return f"it is a message of {half.topic}, not of {HALF_TOPIC}"
     if constants.PROPERTY_PRODUCER_GROUP not in half.properties:
@@ -147,7 +147,7 @@ def half_problem(half: Record) -> str | None:
 
 
 def commit_problem(half: Record) -> str | None:
-    """Why a half message has no place to be committed to; None when it has one."""
+    """Why a half message cannot be committed to its real queue; None when it can."""
     properties = half.properties
     topic = properties.get(constants.PROPERTY_REAL_TOPIC)
     queue_id = properties.get(constants.PROPERTY_REAL_QUEUE_ID, "")
@@ -163,11 +163,11 @@ def commit_problem(half: Record) -> str | None:
 
 
 def commit_message(half: Record, body: bytes) -> MessageExtBrokerInner:
-    """The final message (``EndTransactionProcessor#endMessageTransaction``) of a half in which
-    :func:`commit_problem` finds nothing.
+    """The final message (``EndTransactionProcessor#endMessageTransaction``) of a half that passed
+    :func:`commit_problem`.
 
-    The stored properties are encoded before REAL_TOPIC, REAL_QID and TRAN_MSG are cleared, so they
-    stay in the bytes.
+    Properties are encoded before REAL_TOPIC, REAL_QID and TRAN_MSG are cleared, so these stay in
+    the stored bytes.
     """
     properties = half.properties
     data = encode_properties(properties)
@@ -194,8 +194,8 @@ def op_message(half: Record, now: int) -> MessageExtBrokerInner:
     """The op message that ends a half (``TransactionalMessageBridge#addRemoveTagInTransactionOp``,
     ``makeOpMessageInner``).
 
-    Both its hosts are the broker's own, which is the one that has stored the half. Its UNIQ_KEY is
-    set after the properties are encoded, so it is not stored.
+    Both hosts are the broker's own, which is the store host of the half. UNIQ_KEY is set after the
+    properties are encoded, so it is not stored.
     """
     properties = {
         constants.PROPERTY_TAGS: REMOVE_TAG,
