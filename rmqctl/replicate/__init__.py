@@ -1,5 +1,5 @@
-"""A copy of a live broker's store, made as a slave makes one: the log by HA, then queues and index
-of its own, and the files of ``config/`` as a slave fetches them.
+"""Copies the store of a running broker, as a slave does: it gets the log by HA, makes queues and
+index itself, and fetches the files of ``config/``.
 
-All of it but one file is without sockets and without a clock.
+Only :mod:`~rmqctl.replicate.sockets` has sockets and a clock.
 """

@@ -1,7 +1,7 @@
-"""The copy: a store that is written by its master's log alone.
+"""The copy: a store to which nothing but its master's log is written.
 
-It is opened, and brought in order after a kill, as every store that is written. What is asked of
-the master before anything is appended says whether this is a copy of it.
+It is opened, and brought in order after a kill, as every store that is written. Before anything is
+appended, the master is asked for a record that proves that this is a copy of its store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from rmqctl.replicate.questions import THE_MASTER, ConfigFile, Dialogue, log_ran
 
 
 def is_own(root: Path, config: MessageStoreConfig, doubt: Doubt) -> Dialogue[bool]:
-    """Whether a master has what proves that a store, which nobody has open, is a copy of it."""
+    """Whether a master has the record that proves that a store is a copy of its own. Nobody has the
+    store open."""
     start, _ = yield from log_range()
     proof = doubt.proof(start)
     if proof is None:
@@ -42,13 +43,13 @@ def is_own(root: Path, config: MessageStoreConfig, doubt: Doubt) -> Dialogue[boo
 
 
 class Copy:
-    """A copy below ``root``, whose lock is held; made when there is none.
+    """The copy in ``root``, whose lock is held; it is made when there is none.
 
-    ``end`` is up to where it has the log, ``stored`` up to where that is on disk, unless it
-    :attr:`is_in_doubt`; by ``config`` its files are made.
+    The copy has the log up to ``end``. Up to ``stored`` that is on disk, unless the copy
+    :attr:`is_in_doubt`. Its files are made by ``config``.
 
-    :param is_own: whether the master has what proves that this is a copy of it: asked before
-        anything is taken away that stands behind a hole.
+    :param is_own: says whether the master has the record that proves that this is a copy of its
+        store. It is asked before records behind a hole are taken away.
     :raises RmqctlError: as of :class:`~rmqctl.engine.messagestore.WritableStore`.
     """
 
@@ -61,11 +62,12 @@ class Copy:
         progress: Progress = lambda done, total: None,
         is_own: Callable[[Doubt], bool] = lambda doubt: True,
     ) -> None:
-        # What is appended goes to the files: what is reported has to be on disk anyhow.
+        # No transient pool: only what is on disk is reported to the master.
         self.config = replace(config, transient_store_pool_enable=False, broker_role="ASYNC_MASTER")
         self._clock, self._progress, self._is_own = clock, progress, is_own
         self.root = root
-        #: What a loss of power may have left; None: it was closed cleanly, or is known to be sound.
+        #: The records that a loss of power may have damaged; None: the copy was closed cleanly, or
+        #: has been compared with its master.
         self._doubt: Doubt | None = None
         if (root / paths.ABORT).exists():
             self._doubt = doubt_of(root, self.config)
@@ -75,7 +77,7 @@ class Copy:
         #: Physical offsets of records whose body is not what was stored: the master's, too.
         self.mismatches: list[int] = []
         try:
-            # What is in doubt is not to count as forced to disk before the master was asked.
+            # Records in doubt must not count as forced to disk before the master was asked.
             if self._doubt is None:
                 self.flush_log()
         except BaseException:
@@ -83,8 +85,8 @@ class Copy:
             raise
 
     def _opened(self) -> WritableStore:
-        """The store, brought in order. Where newer records stand behind a hole, and all of that was
-        not forced to disk, the log ends before it: the master still has what was there."""
+        """Opens the store, and brings it in order. Where newer records are behind a hole, and none
+        of them was forced to disk, the log is cut before the hole: the master still has them."""
         while True:
             try:
                 return WritableStore(
@@ -113,7 +115,7 @@ class Copy:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether its end may be what a loss of power has left, until it has joined its master."""
+        """Whether a loss of power may have damaged its end. True until it has joined its master."""
         return self._doubt is not None
 
     @property
@@ -128,13 +130,13 @@ class Copy:
         self.mismatches += piece.mismatches
 
     def flush_log(self) -> None:
-        """Everything that was appended is on disk. :raises CannotWrite: the disk failed."""
+        """Forces everything that was appended to disk. :raises CannotWrite: the disk failed."""
         self.store.flush_structures(("commitlog",))
 
     def write(self, file: ConfigFile) -> bool:
-        """Writes a file of ``config/``, unless it says the same; whether it was written.
+        """Writes a file of ``config/``, unless it has the same content; returns whether it did.
 
-        :raises SymbolicLinkRefused, StoreReadOnly, CannotWrite: it is as it was.
+        :raises SymbolicLinkRefused, StoreReadOnly, CannotWrite: the file is as it was.
         """
         path = self.root / CONFIG / file.name
         if path.is_file() and path.read_bytes() == file.text.encode():
@@ -143,10 +145,10 @@ class Copy:
         return True
 
     def shorten(self, keep: Keep, master_start: int) -> Shortened | None:
-        """Takes away what is not to be kept, with the store closed, as cleanly as by a stop: a kill
-        leaves a shorter copy. None: there is nothing.
+        """Deletes the files that are not to be kept; None: there are none. The store is closed
+        cleanly for it, and opened again, so that a kill leaves a shorter copy and no damage.
 
-        :raises RmqctlError: the disk refuses, or another program has the store.
+        :raises RmqctlError: the disk refuses, or another program has opened the store.
         """
         removals = keep.removals(self.store, master_start, self._clock())
         if not removals:
@@ -162,21 +164,21 @@ class Copy:
         return Shortened(self.store.min_offset, len(removals), size)
 
     def join(self, master: tuple[int, int], most_message: int = 0) -> Dialogue[Join]:
-        """Asks the master, whose log has that range, for the record that the copy has last, and
-        says how to go on.
+        """Asks the master for the newest record that proves this a copy, and says where to go on.
 
-        :raises CopyDiffers: the master has another one, or ends before.
+        :param master: where the master's log begins and ends.
+        :raises CopyDiffers: the master has another record there, or its log ends before the copy's.
         :raises CopyTooOld: the master's log begins behind the copy's end.
-        :raises CopyUnproven: it has nothing that the copy has.
-        :raises MasterNotCopied: no log of this file size begins where the master's does.
+        :raises CopyUnproven: the master has deleted everything that the copy has.
+        :raises MasterNotCopied: the master's log does not begin with a file of its file size.
         """
         start, end = master
         file_size = self.store.commit_log.file_size
         if self.is_empty:
             self._doubt = None
             if start % file_size:
-                # Its files are named by their places, all of one size; frames and blanks are judged
-                # by that, and so is where the first file of the copy begins.
+                # Files are named by their offsets, and all have one size: by it frames and blanks
+                # are judged, and it says where the first file of the copy begins.
                 reason = (
                     f"its log begins at {start}, which is no multiple of {file_size}, the size of "
                     "its files (mappedFileSizeCommitLog)"
@@ -199,9 +201,9 @@ class Copy:
         return join_at(self.end, master, file_size, most_message)
 
     def _proof(self, start: int) -> tuple[tuple[int, int], int] | None:
-        """What tells whether a master, whose log begins at ``start``, is the one of this copy: as
-        of :meth:`~rmqctl.replicate.doubt.Doubt.proof`. Of a log that is sure that is the newest
-        record with a unit, else the first one of the newest file."""
+        """The record that tells whether a master, whose log begins at ``start``, is the one of this
+        copy, as :meth:`~rmqctl.replicate.doubt.Doubt.proof` gives it. Without doubt it is the
+        newest record with a unit, else the first record of the newest file."""
         if self._doubt is not None:
             return self._doubt.proof(start)
         last = max(self.store.newest_units(), default=None)
@@ -216,8 +218,8 @@ class Copy:
         return None
 
     def _is_masters(self, place: tuple[int, int], size: int) -> Dialogue[bool]:
-        """Whether the master has the record at (physical offset, size), in its first ``size``
-        bytes."""
+        """Whether the first ``size`` bytes of the record at (physical offset, size) are the
+        master's, too."""
         theirs = yield from record_at(place[0])
         mapped, position = self.store.commit_log.locate(place[0])
         own = mapped.read(position, place[1])
@@ -226,7 +228,8 @@ class Copy:
         return theirs == own
 
     def _dispel(self, start: int) -> Dialogue[None]:
-        """Compares what is in doubt, and cuts the log where the master has something else."""
+        """Compares the records in doubt, and cuts the log at the first that the master has
+        otherwise."""
         for place in self._doubt.doubtful if self._doubt is not None else ():
             is_here = start <= place[0] < self.end
             if is_here and not (yield from self._is_masters(place, place[1])):
@@ -237,13 +240,13 @@ class Copy:
         self._doubt = None
 
     def flush(self) -> None:
-        """Log, queues and index are on disk, and the checkpoint says so."""
+        """Forces log, queues and index to disk, and advances the checkpoint."""
         self.store.flush()
 
     def close(self) -> None:
-        """A clean stop: nothing is cut. :raises CannotWrite: the disk failed."""
+        """Closes the copy cleanly. :raises CannotWrite: the disk failed."""
         self.store.close()
 
     def abandon(self) -> None:
-        """Closes as a kill would."""
+        """Closes the copy without flushing it, as a kill would."""
         self.store.abandon()

@@ -1,4 +1,4 @@
-"""How a broker with ACL is asked: each request signed, as by ``AclClientRPCHook``."""
+"""Signs requests to a broker with ACL, as ``AclClientRPCHook`` does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rmqctl.serve.errors import CredentialsUnreadable
 from rmqctl.serve.state import accounts
 from rmqctl.serve.wire.command import RemotingCommand
 
-#: Of a ``tools.yml``, as mqadmin has it: one account's keys, and nothing else.
+#: The keys of mqadmin's ``tools.yml``, which holds one account and nothing else.
 _TOOLS = {"accessKey", "secretKey", "securityToken"}
 
 
@@ -23,7 +23,7 @@ class Credentials:
     security_token: str = field(default="", repr=False)
 
     def signed(self, request: RemotingCommand) -> RemotingCommand:
-        """The request with what proves who asks."""
+        """The request with the account's access key and its signature."""
         fields = {**request.ext_fields, accounts.ACCESS_KEY: self.access_key}
         if self.security_token:
             fields[accounts.SECURITY_TOKEN] = self.security_token
@@ -32,10 +32,10 @@ class Credentials:
 
 
 def load_credentials(path: Path, access_key: str | None) -> Credentials:
-    """The keys of a ``tools.yml``, or of an account of a ``plain_acl.yml``: of the one that
-    ``access_key`` names, else of the first administrator, else of the only one.
+    """The keys of a ``tools.yml``, or of an account of a ``plain_acl.yml``: the one that
+    ``access_key`` names, else the first administrator, else the only account.
 
-    :raises CredentialsUnreadable: there is none, or none that was meant.
+    :raises CredentialsUnreadable: the file has no account, or not that one.
     :raises CannotRead: the system refuses.
     """
     return accounts.read_yaml(

@@ -1,8 +1,8 @@
-"""What a loss of power may have left at the end of a copy's log: records that were never forced to
-disk, some of them without their last bytes, and nothing in the format tells.
+"""Records at the end of a copy's log that a loss of power may have damaged: they were never forced
+to disk, some may lack their last bytes, and nothing in the format tells which.
 
-A copy has a way out that no other store has: its master still knows. What is in doubt is compared
-with it, record by record, and cut off from the first one on that is another.
+Other than any other store, a copy can ask its master. The records in doubt are compared with the
+master's one by one, and the log is cut at the first that differs.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 
-#: Bytes of a record's beginning in which those of two stores differ: times, hosts, CRC.
+#: So many bytes at a record's beginning tell the records of two stores apart: times, hosts, CRC.
 _HEAD_SIZE = 76
 
 
 class Doubt(NamedTuple):
-    """``sure`` is the last record that was forced to disk, None without one; ``doubtful`` are those
-    behind it, in order. Each is (physical offset, size)."""
+    """``sure`` is the last record that was forced to disk (None: there is none), ``doubtful`` are
+    the records after it, in order. Each is given by (physical offset, size)."""
 
     sure: tuple[int, int] | None
     doubtful: list[tuple[int, int]]
 
     def proof(self, start: int) -> tuple[tuple[int, int], int] | None:
-        """What tells whether a master, whose log begins at ``start``, is the one of this copy: a
-        place, and how many bytes of it have to be the same. The last record that is sure; else the
-        first one at all, of which a loss of power has taken no more than its end. None: nothing
-        does."""
+        """The record that tells whether a master, whose log begins at ``start``, is the one of this
+        copy, and how many of its first bytes have to be the same. It is the last sure record; else
+        the first doubtful one, of which a loss of power has taken its end at most. None: no record
+        tells."""
         if self.sure is not None and self.sure[0] >= start:
             return self.sure, self.sure[1]
         first = next((one for one in self.doubtful if one[0] >= start), None)
         return None if first is None else (first, _HEAD_SIZE)
 
     def before(self, physical_offset: int) -> Doubt:
-        """What is in doubt of a log that was cut there."""
+        """The doubt that is left after the log was cut at a physical offset."""
         return Doubt(self.sure, [one for one in self.doubtful if one[0] < physical_offset])
 
     def covers(self, physical_offset: int) -> bool:
-        """Whether everything from an offset on is in doubt."""
+        """Whether everything from a physical offset on is in doubt."""
         return self.sure is None or physical_offset >= sum(self.sure)
 
 
 def doubt_of(root: Path, config: MessageStoreConfig) -> Doubt:
-    """What is in doubt of a store that was not closed cleanly: records that are not older than what
-    its checkpoint says is on disk."""
+    """What is in doubt in a store that was not closed cleanly: records that are not older than the
+    time up to which the log is on disk by the checkpoint."""
     if not (root / paths.COMMIT_LOG).is_dir():
         return Doubt(None, [])
     checkpoint = read_checkpoint(root / paths.CHECKPOINT) or Checkpoint()
@@ -70,7 +70,7 @@ def doubt_of(root: Path, config: MessageStoreConfig) -> Doubt:
 
 
 def _start(store: MessageStore, timestamp: int) -> int:
-    """The newest file whose first record is older than a store time (ms)."""
+    """Where the newest file begins whose first record is older than a store time (ms)."""
     for entry in reversed(store.commit_log.files.entries):
         first = store.commit_log.find_record(entry.file_from_offset)
         if first is not None and first.store_timestamp < timestamp:
@@ -79,10 +79,10 @@ def _start(store: MessageStore, timestamp: int) -> int:
 
 
 def cut(root: Path, config: MessageStoreConfig, physical_offset: int) -> None:
-    """Ends the log of a store that nobody has open before an offset; its next start, which is not a
-    clean one, brings queues and index there.
+    """Cuts the log of a store at a physical offset; nobody has the store open. Its next start, as
+    after a crash, cuts queues and index there.
 
-    :raises OSError, CannotWrite: the disk failed; doing it again ends it.
+    :raises OSError, CannotWrite: the disk failed; the cut can be done again.
     """
     lock = StoreLock(root)
     try:

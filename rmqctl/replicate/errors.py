@@ -1,4 +1,4 @@
-"""What ends a copy of a live store."""
+"""Errors that end the copying of a live store."""
 
 from rmqctl.errors import RmqctlError
 
@@ -11,7 +11,7 @@ class MasterUnreachable(RmqctlError):
 
 
 class MasterRefused(RmqctlError):
-    """A master that does not say what a slave has to know."""
+    """The master does not answer what a slave has to know."""
 
     template = (
         "{address} does not answer as a broker that is copied by HA: {reason}. The copy stays as "
@@ -20,13 +20,13 @@ class MasterRefused(RmqctlError):
 
 
 class MasterNotCopied(MasterRefused):
-    """A broker whose store is not copied in this way; ``reason`` has another one."""
+    """The store of this broker cannot be copied by HA; ``reason`` may say how it can be."""
 
     template = "{address} is not copied: {reason}. The copy stays as it is."
 
 
 class MasterAsksWho(MasterRefused):
-    """A master with ACL, and nobody that it knows."""
+    """The master has ACL, and does not know who asks."""
 
     template = "{address} does not answer: {reason}. The copy stays as it is."
     step = "Give the keys of an account of it."
@@ -49,7 +49,7 @@ class CopyDiffers(RmqctlError):
 
 
 class CopyTooOld(RmqctlError):
-    """The master has deleted what comes next."""
+    """The master has deleted the part of its log that follows the copy's end."""
 
     template = (
         "{path} ends at {end}, and the master's log begins at {start}: what is between is deleted "
@@ -58,7 +58,7 @@ class CopyTooOld(RmqctlError):
 
 
 class CopyUnproven(CopyTooOld):
-    """The master has deleted everything that the copy has, and nothing tells whose copy it is."""
+    """The master has deleted everything that the copy has: nothing proves that it is its copy."""
 
     template = (
         "{path} ends at {end}, and the master's log begins at {start}: it has no message that the "
@@ -69,7 +69,7 @@ class CopyUnproven(CopyTooOld):
 
 
 class BadLogReceived(RmqctlError):
-    """What a master sends as its log is none."""
+    """The bytes that the master sends are no log."""
 
     template = (
         "what the master sends is no log: {reason} (physical offset {physical_offset}). The copy "

@@ -1,4 +1,4 @@
-"""What happens while a store is copied, for whoever tells a user."""
+"""Events while a store is copied, for the command that prints them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Joined(NamedTuple):
 
 
 class Progressed(NamedTuple):
-    """How far the copy is: ``end`` is on disk, ``master_end`` is the master's when it was last
-    asked."""
+    """How far the copy is: its log is on disk up to ``end``; the master's ended at ``master_end``
+    when it was last asked."""
 
     end: int
     master_end: int
@@ -35,7 +35,8 @@ class Wrote(NamedTuple):
 
 
 class Shortened(NamedTuple):
-    """What was not to be kept is gone: so many files and bytes; the log begins there now."""
+    """Files that are not kept were deleted: so many, of so many bytes. The log now begins at
+    ``min_offset``."""
 
     min_offset: int
     files: int
@@ -43,19 +44,19 @@ class Shortened(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The connection is lost; the copy goes on with the next one."""
+    """The connection is lost; it will be made again."""
 
     reason: str
 
 
 class Unanswered(NamedTuple):
-    """The master does not give its files of ``config/``; it is asked again."""
+    """The master does not give its files of ``config/``; it will be asked again."""
 
     reason: str
 
 
 class Mismatch(NamedTuple):
-    """A record was copied whose body is not what was stored."""
+    """A record was copied whose body fails its CRC."""
 
     physical_offset: int
 

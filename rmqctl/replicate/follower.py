@@ -1,7 +1,7 @@
-"""``HAClient``: bytes of a master in, pieces of its log out, and the reports that it is due.
+"""``HAClient`` without I/O: takes the bytes that a master sends, and gives the pieces of its log and
+the reports that the master is to get.
 
-Nothing is reported but what whoever stores the pieces says is on disk. Time is given, in
-milliseconds.
+Only what the caller says is on disk is reported. The caller also gives the time, in milliseconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_SILENCE = 20_000
 
 
 class Join(NamedTuple):
-    """Where a copy begins: at ``end``, a record's start, with ``asks`` as its first report."""
+    """Where a copy goes on: at ``end``, where a record starts. ``asks`` is its first report."""
 
     end: int
     asks: int
@@ -30,10 +30,10 @@ class Join(NamedTuple):
 
 
 def join_at(end: int, master: tuple[int, int], file_size: int, most_message: int = 0) -> Join:
-    """How to ask for the log from ``end`` on; a copy that has nothing begins where the master does.
+    """How to ask for the log from ``end`` on. A copy that has nothing begins where the master does.
 
-    A master takes the report 0 for "the last file is enough": who wants all of a log from 0 on asks
-    for its second byte. The first one is the top byte of a record's size, which is 0.
+    By the report 0 a slave asks for the master's last file only. To get a whole log from 0 on, the
+    copy asks for its second byte: the first is the highest byte of a record's size, and always 0.
 
     :param master: where the master's log begins and ends now.
     :param most_message: bytes of the largest record that the master takes, where that is known.
@@ -60,16 +60,17 @@ class Follower:
 
     @property
     def received(self) -> int:
-        """Up to where bytes have come; those behind the last whole entry are held here."""
+        """The physical offset up to which bytes have come. Those behind the last whole entry are
+        held here."""
         return self._pieces.received
 
     def first_report(self) -> bytes:
-        """What a master waits for before it sends anything."""
+        """The report that a master waits for before it sends anything."""
         return REPORT.pack(self._asks)
 
     def feed(self, data: bytes, now: int) -> Iterator[LogPiece]:
-        """The pieces that are whole with these bytes, each to be stored before the next is asked
-        for; read it to its end.
+        """The pieces of log that are whole with these bytes. Each has to be stored before the next
+        is asked for, and the iterator has to be read to its end.
 
         :raises BadFrame: the master sends another place of its log than the next one.
         :raises BadEntry: what it sends is no log.
@@ -81,8 +82,8 @@ class Follower:
                 yield from self._pieces.feed(part.data)
 
     def report(self, stored: int, now: int) -> bytes:
-        """What the master is to be told, when everything before ``stored`` is on disk; empty: what
-        it was told last is still true, and not old."""
+        """The report to the master, when everything before ``stored`` is on disk; empty: the last
+        report is still true, and recent."""
         is_due = now - self._reported_at >= REPORT_INTERVAL
         if stored <= self._reported and not is_due:
             return b""
@@ -91,5 +92,5 @@ class Follower:
         return REPORT.pack(self._reported)
 
     def is_silent(self, now: int) -> bool:
-        """Whether nothing came for too long, not even a sign of life."""
+        """Whether nothing has come for too long, not even a heartbeat."""
         return now - self._heard_at > MAX_SILENCE

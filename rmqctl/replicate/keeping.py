@@ -1,5 +1,5 @@
-"""How much of its log a copy keeps: a slave deletes what has expired by its own settings
-(``DefaultMessageStore.CleanCommitLogService``), and so may a copy that follows for months."""
+"""How much of its log a copy keeps. A slave deletes expired files by its own settings
+(``DefaultMessageStore.CleanCommitLogService``); so may a copy that follows a master for months."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from rmqctl.engine.services.retention import Removal
 
 
 class Keep(NamedTuple):
-    """What stays of a log: files modified within so many milliseconds (``fileReservedTime``), or
-    the newest ones up to so many bytes, or what the master has. The last file stays always."""
+    """Which files of a log are kept: those modified within so many milliseconds
+    (``fileReservedTime``), or the newest ones up to so many bytes, or those that the master has.
+    The last file is always kept."""
 
     millis: int | None = None
     size: int | None = None
     as_master: bool = False
 
     def removals(self, store: MessageStore, master_start: int, now: int) -> list[Removal]:
-        """What goes, in the order in which it goes; the oldest files of the log first.
+        """What is deleted, in the order of deletion: the oldest files of the log first.
 
         :param master_start: where the master's log begins. :param now: ms.
         """

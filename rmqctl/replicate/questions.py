@@ -1,8 +1,8 @@
-"""What a slave asks its master by remoting: who it is, and the files of ``config/``
+"""What a slave asks its master by remoting: what the master is, and the files of ``config/``
 (``SlaveSynchronize``).
 
-Each dialogue is a generator: it gives a request, is sent the answer, and returns what it found.
-Whoever runs it has the connection.
+Each dialogue is a generator: it yields a request, is sent the answer, and returns what it found.
+The caller has the connection.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from rmqctl.serve.wire.command import RemotingCommand, java_text
 T = TypeVar("T")
 Dialogue = Generator[RemotingCommand, RemotingCommand, T]
 
-#: In an error of this module, which knows no address.
+#: In place of the address in errors of this module, which does not know it.
 THE_MASTER = "the master"
-#: Of ``brokerRole``: one whose puts wait for slaves.
+#: The ``brokerRole`` of a master whose puts wait for slaves.
 SYNC_MASTER = "SYNC_MASTER"
-#: In the remark of an answer to one that a broker with ACL does not know, or who may not.
+#: In the remark of an answer by which a broker with ACL refuses who asks.
 _ACL = "AclException"
-#: What 5.x sends with its topics, and keeps elsewhere: the queues of static topics
+#: Fields that 5.x sends with its topics, but keeps in another file: the queues of static topics
 #: (``TopicConfigAndMappingSerializeWrapper``).
 _NOT_OF_THE_FILE = ("mappingDataVersion", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap")
-#: An offset in an answer, as digits: of more there is no Java long.
+#: An offset in an answer, as text: no Java long has more digits.
 _OFFSET = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
-#: What is not taken over of a master's configuration: it is about its machine, or its role.
+#: Prefixes of properties that are not taken over from a master: they are about its machine or
+#: role.
 _OWN = ("storePath", "readOnlyCommitLogStorePaths", "brokerRole", "transientStorePool", "warm")
 
 
@@ -58,15 +59,15 @@ class ConfigFile(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Files of ``config/``, and where the master's log ended after they were asked for: offsets in
-    them are no further."""
+    """Files of ``config/``, and the range of the master's log after they were fetched: offsets in
+    the files are not ahead of it."""
 
     files: list[ConfigFile]
     log_range: tuple[int, int]
 
 
 def _ask(code: RequestCode, **fields: object) -> Dialogue[RemotingCommand]:
-    """:raises MasterRefused: the answer is none."""
+    """Asks for the answer to a request. :raises MasterRefused: the master refuses."""
     values = {name: java_text(value) for name, value in fields.items()}
     answer = yield RemotingCommand(code, ext_fields=values)
     if answer.code != ResponseCode.SUCCESS:
@@ -79,9 +80,9 @@ def _ask(code: RequestCode, **fields: object) -> Dialogue[RemotingCommand]:
 
 
 def facts() -> Dialogue[MasterFacts]:
-    """Configuration, runtime info and topics.
+    """Asks for configuration, runtime info and topics.
 
-    :raises MasterRefused: it does not say, or nonsense.
+    :raises MasterRefused: the master does not answer, or not with what a broker answers.
     """
     answer = yield from _ask(RequestCode.GET_BROKER_CONFIG)
     # Java writes these lines without an escape, which a file of properties would need.
@@ -104,10 +105,11 @@ def facts() -> Dialogue[MasterFacts]:
 
 
 def check(facts: MasterFacts, broker: str, *, joins_sync: bool) -> None:
-    """Whether a master can be joined that says so of itself.
+    """Checks, by what a master says of itself, that it can be joined.
 
-    :param joins_sync: also one whose puts wait for slaves.
-    :raises MasterRefused: it cannot. :raises NeedsConsent: its puts would wait for the copy.
+    :param joins_sync: also join a master whose puts wait for slaves.
+    :raises MasterRefused: it cannot be joined.
+    :raises NeedsConsent: its puts would wait for the copy.
     """
     why_not = _why_not(facts)
     if why_not:
@@ -120,7 +122,7 @@ def check(facts: MasterFacts, broker: str, *, joins_sync: bool) -> None:
 
 
 def _why_not(facts: MasterFacts) -> str:
-    """Why a master cannot be joined, and what to do; empty: it can."""
+    """Why a master cannot be joined, and what to do instead; empty: it can be."""
     if facts.role == "SLAVE":
         return "it is a slave: give its master"
     config, why = facts.config, ""
@@ -136,8 +138,8 @@ def _why_not(facts: MasterFacts) -> str:
 
 
 def is_starting(request: RemotingCommand, answer: RemotingCommand) -> bool:
-    """Whether a broker says nothing of itself because it has just started: before it has looked at
-    its own rates for the first time, a second after its start, it fails to tell them
+    """Whether a broker cannot answer because it has just started: until its statistics are sampled
+    for the first time, a second after the start, it fails to tell its rates
     (``StoreStatsService#getPutTps``)."""
     return (
         request.code == RequestCode.GET_BROKER_RUNTIME_INFO
@@ -147,9 +149,9 @@ def is_starting(request: RemotingCommand, answer: RemotingCommand) -> bool:
 
 
 def log_range() -> Dialogue[tuple[int, int]]:
-    """Where the master's log begins and ends: two offsets that a Java long can be.
+    """Asks where the master's log begins and ends. Both offsets fit into a Java long.
 
-    :raises MasterRefused: it does not say, or says what is no log.
+    :raises MasterRefused: the master does not say, or what it says cannot be.
     """
     answer = yield from _ask(RequestCode.GET_BROKER_RUNTIME_INFO)
     table = brokerjson.table_of(_value(answer.body), "table")
@@ -169,9 +171,9 @@ def log_range() -> Dialogue[tuple[int, int]]:
 
 
 def record_at(physical_offset: int) -> Dialogue[bytes | None]:
-    """The bytes of the record at an offset; None: the master has none there.
+    """Asks for the bytes of the record at a physical offset; None: the master has none there.
 
-    :raises MasterAsksWho: whether it has is nothing for who asks.
+    :raises MasterAsksWho: the account may not ask for it.
     """
     try:
         answer = yield from _ask(RequestCode.VIEW_MESSAGE_BY_ID, offset=physical_offset)
@@ -183,11 +185,11 @@ def record_at(physical_offset: int) -> Dialogue[bytes | None]:
 
 
 def config_files() -> Dialogue[list[ConfigFile]]:
-    """Topics, consumer offsets, delay offsets and groups, in the order of ``syncAll``, as a broker
-    writes them. A slave of Java keeps what its master has deleted of the offsets; a copy has what
-    the master has.
+    """Asks for topics, consumer offsets, delay offsets and groups, in the order of ``syncAll``; the
+    files are as a broker writes them. A slave in Java keeps offsets that its master has deleted; a
+    copy has exactly what the master has.
 
-    :raises MasterRefused: it does not say, or no JSON.
+    :raises MasterRefused: the master does not answer, or not with JSON.
     """
     files = []
     for code, name in (
@@ -212,7 +214,7 @@ def config_files() -> Dialogue[list[ConfigFile]]:
 
 
 def _value(body: bytes) -> Any:
-    """The value of a body of fastjson's. :raises MasterRefused: it is none."""
+    """The object in a body that fastjson has written. :raises MasterRefused: there is none."""
     try:
         value = brokerjson.parse(body.decode(), path="an answer of the master", duplicates=[])
     except UnicodeDecodeError:
@@ -226,12 +228,12 @@ def _value(body: bytes) -> Any:
 
 
 def _reason(error: RmqctlError) -> str:
-    """What is wrong, without the advice for files that are one's own."""
+    """The reason of an error, without its advice, which is for files on this machine."""
     return str(error.values.get("reason", error)).rstrip(".")
 
 
 def run(dialogue: Dialogue[T], ask: Callable[[RemotingCommand], RemotingCommand]) -> T:
-    """Has a dialogue by a function that sends a request and waits for its answer."""
+    """Runs a dialogue with a function that sends a request and waits for its answer."""
     try:
         request = next(dialogue)
         while True:

@@ -1,7 +1,7 @@
-"""The only file of this house with sockets, a clock and a thread: a copy that follows its master.
+"""A copy that follows its master: the only file here with sockets, a clock and a thread.
 
-One thread has the log: it takes what has come, appends, flushes once for it, and reports. Another
-one asks the master for its configuration now and then.
+One thread receives the log, appends what has come, flushes it at once and reports. Another thread
+asks the master for its files of ``config/`` every ten seconds.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _CONNECT_SECONDS = _ANSWER_SECONDS = 5.0
 _RETRY_SECONDS, _CONFIG_SECONDS = 5.0, 10.0
 #: Seconds between two rows of progress, and two flushes of queues and index.
 _TOLD_SECONDS, _FLUSH_SECONDS = 5.0, 10.0
-#: Seconds after which a master that has more than it sends is asked anew.
+#: Seconds after which the connection is made anew if the master has more log but sends nothing.
 _STARVED_SECONDS = 15.0
 _WAIT_SECONDS = 0.2
-#: Seconds between two looks at what is not to be kept any more (``cleanResourceInterval``: ten).
+#: Seconds between two looks for files that are not to be kept (``cleanResourceInterval``: ten).
 _SHORTEN_SECONDS = 10.0
-#: Seconds that a broker has which has just started, and between two questions then.
+#: Seconds that a broker gets after its start to answer, and seconds between two tries then.
 _START_SECONDS, _START_WAIT = 10.0, 0.1
 #: Bytes that are read before they are appended and flushed.
 _MOST_AT_ONCE = 4 << 20
@@ -65,14 +65,14 @@ class Target(NamedTuple):
 
 
 def now() -> int:
-    """Milliseconds of a clock that nobody sets."""
+    """Milliseconds of a clock that is never set back."""
     return time.monotonic_ns() // 1_000_000
 
 
 class Asker:
     """A remoting connection to the broker, for one thread. It is made when it is needed.
 
-    :param credentials: of whoever asks, where the broker wants to know.
+    :param credentials: the account that signs requests, for a broker with ACL.
     """
 
     def __init__(self, target: Target, credentials: Credentials | None = None) -> None:
@@ -83,7 +83,8 @@ class Asker:
         self._opaque = 0
 
     def run(self, dialogue: Dialogue[T]) -> T:
-        """Has a dialogue. :raises MasterUnreachable, MasterRefused: it cannot be had."""
+        """Runs a dialogue. :raises MasterUnreachable, MasterRefused: it does not come to its
+        end."""
         try:
             return questions.run(dialogue, self._ask)
         except OSError as error:
@@ -131,8 +132,8 @@ class Asker:
 
 
 class _Watcher:
-    """Asks for the configuration in a thread of its own, as long as it is not stopped; ``newest``
-    is what it has got, and ``problem`` why it has got nothing the last time."""
+    """Asks for the files of ``config/`` in its own thread until it is stopped. ``newest`` is what
+    it has got last; ``problem`` is the error of the last question, None after a success."""
 
     def __init__(self, asker: Asker) -> None:
         self.newest: Snapshot | None = None
@@ -168,12 +169,13 @@ class _ConnectionLost(Exception):
 class Replication:
     """One copy and its master.
 
-    :param ha: where the master sends its log; ``broker`` is where it answers requests.
-    :param config: sizes of the files, where the copy's user says them; None: the master's.
-    :param told: takes what happens.
-    :param credentials: an account of a broker with ACL.
+    :param ha: where the master sends its log.
+    :param broker: where the master answers requests.
+    :param config: the sizes of the copy's files, if the user gives them; None: the master's.
+    :param told: is called with each event.
+    :param credentials: an account, for a broker with ACL.
     :param keep: how much of the log to keep; None: all.
-    :param joins_sync: a master may be joined whose puts wait for slaves.
+    :param joins_sync: a master whose puts wait for slaves may be joined.
     """
 
     def __init__(
@@ -208,12 +210,13 @@ class Replication:
         self.copy: Copy | None = None
 
     def stop(self) -> None:
-        """Ends :meth:`run` soon; for a signal's handler."""
+        """Has :meth:`run` end soon. A signal handler may call it."""
         self._stopped.set()
 
     def run(self, *, until_caught_up: bool = False) -> bool:
-        """Copies until it is stopped, or has all that the master had when it was asked; whether it
-        has that. The copy is closed then, whatever happens.
+        """Copies until it is stopped, or, with ``until_caught_up``, until it has everything that
+        the master had when it was asked; returns whether it has. The copy is closed at the end,
+        whatever happens.
 
         :raises MasterUnreachable: at the start; later it is tried again.
         :raises NeedsConsent: the master's puts would wait for the copy.
@@ -264,7 +267,8 @@ class Replication:
         return join
 
     def _follow(self, copy: Copy, join: Join, watcher: _Watcher, until_caught_up: bool) -> bool:
-        """One connection; whether the copy has caught up, and that was all that was asked for."""
+        """Follows the master over one connection; returns whether the copy has caught up, where
+        that ends the run."""
         try:
             link = socket.create_connection(self._ha, _CONNECT_SECONDS)
         except OSError as error:
@@ -288,12 +292,12 @@ class Replication:
                     self._tell(copy)
                     return True
                 if until_caught_up and isinstance(watcher.problem, MasterRefused):
-                    # Without its files the copy never has all of it.
+                    # Without the files of config/ the copy would never be complete.
                     raise watcher.problem
         return False
 
     def _take(self, copy: Copy, follower: Follower, data: bytes) -> None:
-        """Appends what has come, and has it on disk."""
+        """Appends what has come, and forces it to disk."""
         known = len(copy.mismatches)
         try:
             for piece in follower.feed(data, now()):
@@ -311,7 +315,7 @@ class Replication:
             self._told(Mismatch(offset))
 
     def _look_at(self, watcher: _Watcher, copy: Copy, follower: Follower) -> None:
-        """What time, and the other thread, have brought."""
+        """Does what is due by time, and takes what the other thread has got."""
         seconds = time.monotonic()
         if follower.is_silent(now()):
             raise _ConnectionLost("the master has said nothing for 20 seconds")
@@ -331,7 +335,7 @@ class Replication:
                 f"{follower.received} on"
             )
         if self._pending is not None and copy.stored >= self._pending.log_range[1]:
-            # Not before: an offset behind the end of its queue has a group consume all of it again.
+            # Not before: by an offset behind its queue's end a group would consume all of it again.
             self._write(copy, self._pending)
         if seconds - self._told_at >= _TOLD_SECONDS:
             self._tell(copy)
@@ -354,7 +358,7 @@ class Replication:
         self._written, self._pending = snapshot, None
 
     def _has_caught_up(self, copy: Copy) -> bool:
-        """Whether everything is there that the master had when it was asked for its files."""
+        """Whether the copy has everything that the master had when it was asked for its files."""
         return self._written is not None and copy.stored >= self._written.log_range[1]
 
     def _tell(self, copy: Copy) -> None:
@@ -363,7 +367,7 @@ class Replication:
 
 
 def _exchange(link: socket.socket, outgoing: bytearray) -> bytes:
-    """Sends what is due, and waits a moment for what comes; empty: nothing has.
+    """Sends what is due, and waits a moment for data; empty: none has come.
 
     :raises _ConnectionLost: the connection is closed.
     """
