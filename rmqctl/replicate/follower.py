@@ -1,5 +1,5 @@
-"""``HAClient`` without I/O: takes the bytes that a master sends, and gives the pieces of its log and
-the reports that the master is to get.
+"""``HAClient`` without I/O: takes the bytes that a master sends, and gives pieces of its log, and
+the reports for the master.
 
 Only what the caller says is on disk is reported. The caller also gives the time, in milliseconds.
 """

@@ -1,7 +1,8 @@
-"""``Broker``: the server without its sockets. Bytes of connections go in, with the time; what comes
-out is to be done by whoever has sockets, threads and a clock.
+"""``Broker``: the server without its sockets. It takes the bytes of connections, and the time, and
+returns events, which its caller carries out: that has the sockets, the threads and the clock.
 
-Each call returns its events in the order in which they count. Nothing here is safe for threads.
+Events have to be carried out in the order in which a call returns them. Nothing here is safe for
+threads.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ __all__ = [
     "Upkeep",
 ]
 
-#: Bytes of unfinished frames of all connections together: sixteen of the longest ones.
+#: Most bytes of unfinished frames of all connections together: sixteen of the longest ones.
 MAX_PENDING = 256 << 20
 #: ``flushConsumerOffsetInterval`` (ms).
 PERSIST_INTERVAL = 5000
@@ -78,9 +79,9 @@ _ANSWERS = frozenset(map(int, ResponseCode))
 class Broker:
     """All connections of one server.
 
-    :param delivery: what delivers delayed messages; None: nobody does.
-    :param checks: what asks producers about their transactions; None: nobody does.
-    :param tells_access: each answer is an event, for who keeps a log of them.
+    :param delivery: delivers delayed messages; None: they are not delivered.
+    :param checks: asks producers about their transactions; None: they are not asked.
+    :param tells_access: each answer is also an event for an access log.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Broker:
         #: Requests so far; and how many were answered how, by codes (None: not at all).
         self.requests = 0
         self.answers: Counter[tuple[int, int | None]] = Counter()
-        #: The puts that wait for slaves, where there are to be some.
+        #: The puts that wait for slaves.
         self.holding: Holding[Append] = Holding()
         self._tells_access = tells_access
         self._connections: dict[int, Connection] = {}
@@ -107,14 +108,14 @@ class Broker:
         self._persisted = 0
 
     def connected(self, peer: str, local: str, now: int) -> int:
-        """A new connection; gives its number. Addresses are ``host:port``."""
+        """Takes in a new connection; returns its number. Addresses are ``host:port``."""
         self._numbers += 1
         channel = Channel(self._numbers, peer, local, last_active=now)
         self._connections[self._numbers] = Connection(channel)
         return self._numbers
 
     def received(self, number: int, data: bytes, now: int) -> list[Event]:
-        """Bytes that a connection has sent."""
+        """Takes bytes that a connection has sent."""
         connection = self._connections.get(number)
         if connection is None:
             return []
@@ -141,7 +142,7 @@ class Broker:
         return self._with_outgoing(events)
 
     def _shed(self) -> Close:
-        """Cuts off who holds most of what is not whole: nobody else is to suffer from it."""
+        """Closes the connection with the most bytes of an unfinished frame, to spare the others."""
         most = max(self._connections.values(), key=lambda one: one.reader.pending)
         self._pending -= most.reader.pending
         reason = "all connections together hold too much"
@@ -161,7 +162,7 @@ class Broker:
     def _take(
         self, request: Request, ask: Callable[[], Outcome], events: list[Event], now: int
     ) -> None:
-        """Makes events of what a processor gives, whatever that is."""
+        """Makes events of what a processor returns or raises."""
         command = request.command
         try:
             outcome = ask()
@@ -174,7 +175,7 @@ class Broker:
             self._account(request, None, events, now)
             return
         except (RmqctlError, OSError) as error:
-            # What the store says names its files, which is nothing for a network.
+            # Errors of the store name its files, which clients must not learn.
             events.append(Trouble(f"request {command.code} of {request.channel.peer}: {error}"))
             remark = f"the store cannot answer: {type(error).__name__}"
             outcome = command.answer(ResponseCode.SYSTEM_ERROR, remark)
@@ -193,10 +194,10 @@ class Broker:
             self._call(request, outcome, events)
 
     def _begin(self, work: Job | Append, events: list[Event]) -> None:
-        """Begins work, or has it wait until its connection may have more under way."""
+        """Begins work, or lets it wait until its connection may have more under way."""
         connection = self._connections.get(work.request.channel.number)
         if connection is None or connection.begins(work):
-            # Without one nobody waits for the answer, and what was begun is still to be ended.
+            # The connection has gone: no answer is waited for, but the work still has to be done.
             events.append(work)
         else:
             connection.waiting.append(work)
@@ -204,8 +205,8 @@ class Broker:
     def _account(
         self, request: Request, answer: RemotingCommand | None, events: list[Event], now: int
     ) -> None:
-        """Counts what was answered. Codes that nobody knows are one: anybody may send any, and a
-        client that was asked may answer any."""
+        """Counts an answer. All unknown codes are counted as one: a client may send any code as a
+        request, and also as an answer to a request of the server."""
         command, code = request.command, None if answer is None else answer.code
         asked = command.code if command.code in KNOWN else -1
         self.answers[asked, code if code is None or code in _ANSWERS else -1] += 1
@@ -215,7 +216,7 @@ class Broker:
             events.append(Accessed(at, request.channel.peer, command, code, size, lasted))
 
     def _call(self, request: Request, call: Call, events: list[Event]) -> None:
-        """Asks a client, which has so long for its answer."""
+        """Sends a request to a client, which may take ``call.timeout`` for its answer."""
         opaque, target = call.command.opaque, call.channel.number
         one = Pending(target, opaque, request.now + call.timeout, (request, call))
         if target in self._connections and self._calls.add(one):
@@ -230,7 +231,7 @@ class Broker:
         now: int,
         events: list[Event],
     ) -> None:
-        """What a client has answered, None: nothing; to whoever has asked."""
+        """Passes a client's answer (None: it gave none) on to the request that waits for it."""
         if one is None:
             return
         request, call = one.call
@@ -240,8 +241,8 @@ class Broker:
             events += connection.next_events()
 
     def takes_answers(self, number: int, takes: bool) -> list[Event]:
-        """Whether the peer takes what is sent to it: while it does not, nothing is begun for it,
-        and nothing read."""
+        """Is told whether the peer reads its answers. While it does not, no work is begun for it,
+        and nothing is read from it."""
         connection = self._connections.get(number)
         if connection is None:
             return []
@@ -249,8 +250,8 @@ class Broker:
         return list(connection.next_events())
 
     def finished(self, work: Job | Append, result: Any, now: int) -> list[Event]:
-        """What a look at the store gave, or messages that were stored; or the exception that was
-        raised. One that is neither the store's nor the system's is a bug, and is raised again."""
+        """Takes the result of work: of a look at the store, or of messages to be stored; or the
+        exception. One that is neither the store's nor the system's is a bug, and raised again."""
         events: list[Event] = []
         if isinstance(work, Append):
             self._sends.end(work)
@@ -261,7 +262,7 @@ class Broker:
         return events + self._answered(work, result, now)
 
     def _answered(self, work: Job | Append, result: Any, now: int) -> list[Event]:
-        """:meth:`finished`, when nobody waits for slaves any more."""
+        """:meth:`finished`, for work that need not wait for slaves any more."""
         events: list[Event] = []
         connection = self._connections.get(work.request.channel.number)
         if connection is not None:
@@ -281,12 +282,12 @@ class Broker:
         return self._with_outgoing(events)
 
     def replicated(self, now: int) -> list[Event]:
-        """Slaves have reported, or time has gone by: answers those that have waited long enough."""
+        """Slaves have reported, or time has gone by: answers the puts whose wait is over."""
         released = self.holding.released(now)
         return [event for one in released for event in self._answered(*one, now)]
 
     def _appended(self, results: list[PutMessageResult], now: int, events: list[Event]) -> None:
-        """Wakes who waits for the messages."""
+        """Counts stored messages, and wakes the pulls that wait for them."""
         for result in results:
             if result.stored is not None:
                 stored = result.stored
@@ -295,13 +296,13 @@ class Broker:
                     events += self.arrived(*place, now)
 
     def lost(self, number: int) -> list[Event]:
-        """A connection is closed, by whomever."""
+        """A connection is closed, by the peer or here."""
         connection = self._connections.pop(number, None)
         if connection is None:
             return []
         self._pending -= connection.reader.pending
         self.served.parked.lost(number)
-        # Who has sent without a wish for an answer may go at once: a producer ends transactions so.
+        # Oneway requests are carried out: a producer may end a transaction by one, and disconnect.
         events: list[Event] = []
         for work in connection.waiting:
             if work.request.command.is_oneway:
@@ -315,7 +316,7 @@ class Broker:
         return self._with_outgoing(events)
 
     def tick(self, now: int) -> list[Event]:
-        """What time alone does; to be called about once a second."""
+        """Does what is due by time; to be called about once a second."""
         events: list[Event] = []
         for connection in self._connections.values():
             reason = connection.too_slow(now)
@@ -338,26 +339,26 @@ class Broker:
         return self._with_outgoing(events)
 
     def upkept(self, work: Upkeep, result: Upkept | Exception, now: int) -> list[Event]:
-        """What came of something that the broker does by itself."""
+        """Takes the result of work that the broker does by itself."""
         stored, troubles = self._services.ended(work, result)
         events: list[Event] = []
         self._appended(stored, now, events)
         events += map(Trouble, troubles)
         if stored:
-            # There may be more than one round takes, and it is late already.
+            # One round may not deliver all that is due, and it is late already.
             events += self._services.due(now)
         return self._with_outgoing(events)
 
     def arrived(self, topic: str, queue_id: int, end: int, now: int) -> list[Event]:
-        """Messages have come into a queue, whose end is ``end`` now: who waits for them asks
-        again (``PullRequestHoldService#notifyMessageArriving``)."""
+        """Messages have come into a queue, which now ends at ``end``: the pulls that wait for them
+        are tried again (``PullRequestHoldService#notifyMessageArriving``)."""
         events: list[Event] = []
         for parked in self.served.parked.arrived((topic, queue_id), end):
             self._wake(parked, now, events)
         return events
 
     def unsaved(self) -> list[Event]:
-        """What clients have committed and no file has, of a store that is written."""
+        """Has the offsets written that clients have committed, if the store is written."""
         if not self.served.store.writable:
             return []
         offsets = self.served.offsets
@@ -368,11 +369,11 @@ class Broker:
         return [] if text is None else [Persist(offsets.name, text)]
 
     def not_persisted(self, name: str) -> None:
-        """A file could not be written: that is tried again."""
+        """A file could not be written: it will be tried again."""
         self.served.topics.not_saved() if name == TOPICS else self.served.offsets.not_saved()
 
     def stop(self, now: int) -> list[Event]:
-        """The last answers: those to pulls that wait, and to puts that wait for slaves."""
+        """Gives the last answers: those to pulls that wait, and to puts that wait for slaves."""
         self.holding.end()
         self._services.end()
         events = self.replicated(now)
@@ -388,8 +389,7 @@ class Broker:
             events += connection.next_events()
 
     def _with_outgoing(self, events: list[Event]) -> list[Event]:
-        """The events with what came up meanwhile: files that have to be there first, and requests
-        to clients."""
+        """Adds files, which have to be written first, and requests to clients to the events."""
         files, outgoing = self.served.files, self.served.outgoing
         if files:
             events[:0] = [Persist(*file) for file in files]

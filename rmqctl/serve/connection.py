@@ -1,4 +1,4 @@
-"""One connection of a server, and what it may have under way."""
+"""One connection of a server, and the bounds of its work under way."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from rmqctl.serve.wire.frames import FrameReader
 
 #: Nothing received for so long (ms) closes a connection (``serverChannelMaxIdleTimeSeconds``).
 MAX_IDLE = 120_000
-#: So long (ms) a frame may take from its first byte to its last: a peer that sends one byte a
-#: minute holds memory, and harms nobody else.
+#: Milliseconds that a frame may take from its first byte to its last. Without a bound a peer that
+#: sends a byte a minute would hold memory.
 MAX_FRAME_TIME = 60_000
-#: Looks at the store that one connection may have under way; others wait, and no more is read of it
-#: then. Each may hold an answer of 256 KiB that the peer does not take.
+#: Jobs that one connection may have under way. Others wait, and meanwhile nothing is read from it.
+#: Each job may hold an answer of 256 KiB that the peer does not read.
 MAX_JOBS = 16
-#: Likewise of sends, which hold what has come: one flush serves many of them.
+#: The same bound for sends, which hold the bytes that came: one flush serves many of them.
 MAX_APPENDS = 64
 
-#: Sends of all connections that may wait for the disk, and bytes of them: more are told that the
-#: system is busy (``sendThreadPoolQueueCapacity``; the bytes are sixteen of the longest frames).
+#: Most sends of all connections that may wait for the disk, and most bytes of them (sixteen of the
+#: longest frames). Others are answered that the system is busy (``sendThreadPoolQueueCapacity``).
 MAX_SENDS, MAX_SEND_BYTES = 10_000, 256 << 20
 
 
 class Connection:
-    """A connection: its channel, the bytes of an unfinished frame, and what it has under way.
-    ``takes_answers`` is false while its peer does not take what was sent."""
+    """A connection: its channel, the bytes of an unfinished frame, and its work under way.
+    ``takes_answers`` is false while the peer does not read its answers."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -37,7 +37,7 @@ class Connection:
         self.is_read = True
 
     def too_slow(self, now: int) -> str | None:
-        """Why it is to be closed, of a peer that says nothing, or too little."""
+        """Why the connection of a slow peer is to be closed; None: it is not."""
         if now - self.channel.last_active > MAX_IDLE:
             return "nothing was received for two minutes"
         if self.channel.frame_since and now - self.channel.frame_since > MAX_FRAME_TIME:
@@ -45,7 +45,7 @@ class Connection:
         return None
 
     def begins(self, work: Job | Append) -> bool:
-        """Whether work can begin now, which counts it; else it has to wait."""
+        """Whether work can begin now; if so it is counted, else it has to wait."""
         most = MAX_APPENDS if isinstance(work, Append) else MAX_JOBS
         if self.waiting or not self.takes_answers or self.jobs >= most:
             return False
@@ -53,9 +53,9 @@ class Connection:
         return True
 
     def next_events(self) -> list[Event]:
-        """The jobs that can begin now, and whether to read on."""
+        """The work that can begin now, and whether to go on reading."""
         if not self.waiting and self.takes_answers and self.is_read:
-            # As most of the time.
+            # The usual case.
             return []
         events: list[Event] = []
         while self.waiting and self.takes_answers:
@@ -78,7 +78,7 @@ class SendsUnderWay:
         self._count = self._size = 0
 
     def take(self, work: Append) -> bool:
-        """Whether there is room for one more; one alone there always is."""
+        """Whether there is room for one more, which is then counted. A single one always fits."""
         size = self._size + len(work.request.command.body)
         if self._count and (self._count >= MAX_SENDS or size > MAX_SEND_BYTES):
             return False

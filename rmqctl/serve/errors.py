@@ -1,16 +1,16 @@
-"""What keeps a server from starting."""
+"""Errors that keep a server from starting."""
 
 from rmqctl.errors import NeedsConsent, RmqctlError, UsageError
 
 
 class AccountsUnreadable(UsageError):
-    """A file of accounts that is not what a broker takes, or that nothing here can read."""
+    """A file of accounts that a broker would not take, or that cannot be read as YAML."""
 
     template = "{path}: {reason}. Give a plain_acl.yml, as a broker of 4.9.3 has it in its conf."
 
 
 class CredentialsUnreadable(AccountsUnreadable):
-    """A file of keys to sign requests with: neither mqadmin's nor a broker's."""
+    """A file of keys that is neither mqadmin's nor a broker's."""
 
     template = (
         "{path}: {reason}. Give mqadmin's tools.yml (accessKey and secretKey), or a broker's "
@@ -19,7 +19,7 @@ class CredentialsUnreadable(AccountsUnreadable):
 
 
 class TlsUnusable(UsageError):
-    """A certificate or a key that TLS cannot be spoken with."""
+    """A certificate or a key that cannot be used for TLS."""
 
     template = "{path}: {reason}. Give a certificate and its key as PEM files, without a password."
 

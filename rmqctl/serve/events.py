@@ -1,4 +1,5 @@
-"""What a :class:`~rmqctl.serve.broker.Broker` wants done by whoever has sockets and threads."""
+"""Events: what a :class:`~rmqctl.serve.broker.Broker` wants done by its caller, who has sockets and
+threads."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class Send(NamedTuple):
 
 
 class Close(NamedTuple):
-    """A connection to be closed once what was sent before is out."""
+    """A connection that is to be closed when its answers are sent."""
 
     channel: int
     reason: str
@@ -70,16 +71,15 @@ class Persist(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Whether more is to be read of a connection for now."""
+    """Whether to go on reading from a connection."""
 
     channel: int
     goes_on: bool
 
 
 class Accessed(NamedTuple):
-    """A request that was answered, for who keeps a log of them: at ``timestamp`` (ms since the
-    epoch), after so many milliseconds; ``answer_code`` is None where the connection was closed
-    instead."""
+    """A request that was answered, for an access log: at ``timestamp`` (ms since the epoch), after
+    so many milliseconds. ``answer_code`` is None where the connection was closed instead."""
 
     timestamp: int
     peer: str
@@ -90,15 +90,15 @@ class Accessed(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Something that whoever runs the server should know."""
+    """Something that the operator should know."""
 
     text: str
 
 
 class Upkeep(NamedTuple):
-    """What a broker does by itself, as the one that writes: ``work`` is for the thread that does,
-    and gives the results of what it has stored and what else there is to tell. It, or the exception
-    that was raised, goes to :meth:`Broker.upkept`."""
+    """Work that a broker does by itself, and that writes: ``work`` is for the writer, and returns
+    what it has stored and what is to be told. This, or the exception that it raised, goes to
+    :meth:`Broker.upkept`."""
 
     name: str
     work: Callable[[WritableStore], Upkept]
@@ -111,8 +111,8 @@ _MOST_JOINED = 64 << 10
 
 
 def joined(events: list[Event]) -> list[Event]:
-    """The events, in which answers for one connection that follow each other are one, unless they
-    are long: a peer that has asked much at once is woken once, and takes them together."""
+    """The events, with answers to the same connection that follow each other joined, unless they
+    are long. So a peer that has sent many requests at once is woken once."""
     found: list[Event] = []
     for channel, run in groupby(events, _told):
         if channel is None:

@@ -1,7 +1,7 @@
 """The HA port: asyncio between slaves and a :class:`~rmqctl.serve.ha.master.Master`.
 
-A slave that takes nothing, says nothing or says nonsense costs one read of the log, and nobody else
-anything: frames are read when the one before is out.
+A slave that reads nothing, sends nothing or sends nonsense costs one read of the log and does not
+disturb others: a frame is read from the log when the one before has been sent.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
     from rmqctl.serve.ha.master import Frame
     from rmqctl.serve.sockets import Server
 
-#: Seconds between two looks at a log that nobody says has grown (``allWaitForRunning(100)``).
+#: Seconds between two looks at a log of which no growth is reported (``allWaitForRunning(100)``).
 _LOOK_SECONDS = 0.1
-#: Seconds between two looks at whether a slave is still there.
+#: Seconds between two checks that a slave still reports.
 _HOUSEKEEPING_SECONDS = 1.0
 _READ_SIZE = 1 << 12
-#: Bytes of log that wait to be taken by a slave.
+#: Most bytes of log that are sent to a slave and not read by it.
 _MAX_UNSENT = 1 << 20
-#: Reasons that are told aloud.
+#: Most reasons that are told as troubles.
 _MOST_TOLD = 100
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
 def sendable(store: Store) -> LogRange:
-    """What of a store's log may be sent: of one that is written what is on disk."""
+    """The range of a store's log that may be sent. Of a store that is written it ends where the log
+    is on disk."""
     from rmqctl.engine.messagestore import WritableStore
 
     if isinstance(store, WritableStore):
@@ -46,8 +47,8 @@ def sendable(store: Store) -> LogRange:
 
 
 def has_unsent(store: Store) -> bool:
-    """Whether a store that answers first has more than may be sent: with ASYNC_FLUSH it may be ten
-    seconds before that is on disk, and who waits for a slave waits for three."""
+    """Whether a store with ASYNC_FLUSH has more log than may be sent: it may take ten seconds until
+    that is flushed, and a put waits only three seconds for a slave."""
     from rmqctl.engine.messagestore import WritableStore
 
     if not isinstance(store, WritableStore):
@@ -56,7 +57,7 @@ def has_unsent(store: Store) -> bool:
 
 
 def read_frame(store: Store, frame: Frame) -> bytes:
-    """A frame's bytes. For any thread. :raises NoRecordAt: the log has a gap there."""
+    """A frame's bytes. Any thread may call it. :raises NoRecordAt: the log has a gap there."""
     if not frame.size:
         return frame.head
     mapped, position = store.commit_log.locate(frame.physical_offset)
@@ -66,7 +67,7 @@ def read_frame(store: Store, frame: Frame) -> bytes:
 class HaServer:
     """The slaves of a server.
 
-    :param allowed: networks that they may come from; empty: any.
+    :param allowed: the networks that they may connect from; empty: any.
     """
 
     def __init__(self, server: Server, allowed: tuple[Network, ...] = ()) -> None:
@@ -78,7 +79,7 @@ class HaServer:
         )
         server.broker.holding = Holding(self.master)
         server.stored.append(self._log_has_grown)
-        #: Where they connect, with the port that was found for 0.
+        #: Where slaves connect, with the port that was chosen for 0.
         self.address = ""
         #: Slaves so far.
         self.slaves = 0
@@ -89,7 +90,7 @@ class HaServer:
         self._listener: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int) -> None:
-        """Takes slaves from now on. :raises CannotListen: the system refuses."""
+        """Accepts slaves from now on. :raises CannotListen: the system refuses."""
         with named(host, port, "--ha-listen"):
             self._listener = await asyncio.start_server(self._serve, host, port, limit=_READ_SIZE)
         name = self._listener.sockets[0].getsockname()
@@ -97,7 +98,7 @@ class HaServer:
         self.address = address_text(name)
 
     async def close(self) -> None:
-        """Closes everything: slaves come again when there is a master."""
+        """Closes all connections. Slaves connect again when there is a master."""
         if self._listener is not None:
             self._listener.close()
         for task in list(self._tasks):
@@ -110,7 +111,7 @@ class HaServer:
             grown.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One slave, from its first byte to its last."""
+        """Serves one slave until its connection ends."""
         self.slaves += 1
         number, peername = self.slaves, writer.get_extra_info("peername")
         peer = address_text(peername)
@@ -133,7 +134,7 @@ class HaServer:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self._tell(peername[0], f"slave {peer} is cut off: {next(iter(done)).result()}")
         except asyncio.CancelledError:
-            # The server stops. A task of asyncio's streams that ends so is told as a fault.
+            # The server stops. Raised on, asyncio would print it as an error of the stream.
             self._server.detail(f"slave {peer} is left")
         finally:
             for task in tasks:
@@ -144,7 +145,7 @@ class HaServer:
             writer.transport.abort()
 
     async def _listen_to(self, number: int, reader: asyncio.StreamReader) -> str:
-        """Takes the reports; why that ended."""
+        """Takes the slave's reports; returns why that ended."""
         while True:
             try:
                 data = await asyncio.wait_for(reader.read(_READ_SIZE), _HOUSEKEEPING_SECONDS)
@@ -161,14 +162,14 @@ class HaServer:
             self._grown[number].set()
 
     async def _feed(self, number: int, writer: asyncio.StreamWriter) -> str:
-        """Sends the log; why that ended."""
+        """Sends the log; returns why that ended."""
         loop = asyncio.get_running_loop()
         grown = self._grown[number]
         while True:
             frame = self.master.next_frame(number, now())
             if frame is None and has_unsent(self._store):
                 flush = cast("WritableStore", self._store).flush_log
-                # Of a disk that fails the writer tells.
+                # The writer tells about a disk that fails.
                 with suppress(RmqctlError):
                     await loop.run_in_executor(self._pool, flush)
                 frame = self.master.next_frame(number, now())
@@ -188,7 +189,8 @@ class HaServer:
                 return error.strerror or str(error)
 
     def _tell(self, host: str, text: str) -> None:
-        """Once of each host and reason aloud: a slave comes again each five seconds."""
+        """Tells each host and reason once as a trouble, then as a detail: a slave connects again
+        every five seconds."""
         _, _, reason = text.partition(": ")
         known = f"{host} {reason.translate(_NO_DIGITS)}"
         if known in self._told or len(self._told) >= _MOST_TOLD:

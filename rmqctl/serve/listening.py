@@ -1,4 +1,4 @@
-"""Where a server is to listen, and what the system has against it."""
+"""Tells why a server cannot listen at an address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqctl.serve.errors import CannotListen
 
 @contextmanager
 def named(host: str, port: int, option: str = "--listen") -> Iterator[None]:
-    """Around what listens there, as ``option`` says. :raises CannotListen: the system refuses."""
+    """Inside, errors of the system become :exc:`CannotListen`, which names ``option``."""
     try:
         yield
     except OSError as error:
@@ -23,8 +23,9 @@ def named(host: str, port: int, option: str = "--listen") -> Iterator[None]:
 
 
 def check_free(host: str, port: int, option: str = "--listen") -> None:
-    """Listens there for a moment, at each address of the host of whose family the system has
-    sockets: who is about to change something before he listens knows beforehand.
+    """Checks that a port is free, by listening there for a moment, at each address of the host.
+    Addresses of a family for which the system has no sockets are passed over. So a command that
+    changes something before it listens can refuse to begin.
 
     :raises CannotListen: the system refuses.
     """
@@ -38,7 +39,7 @@ def check_free(host: str, port: int, option: str = "--listen") -> None:
             try:
                 socket.socket(family).close()
             except OSError as error:
-                refused = error  # asyncio goes without it, too.
+                refused = error  # asyncio passes over such addresses, too.
                 continue
             with socket.create_server(address, family=family):
                 is_one_free = True

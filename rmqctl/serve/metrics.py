@@ -1,7 +1,7 @@
-"""What Prometheus is told of a server, in its text format (version 0.0.4).
+"""The metrics of a server in the text format of Prometheus (version 0.0.4).
 
-Written by hand: it is lines of a name, labels and a number, and a library for it would keep the
-numbers a second time (docs/decisions/0003-runtime-dependencies.md).
+The format is lines of a name, labels and a number. It is written without a library, which would
+keep the numbers a second time (docs/decisions/0003-runtime-dependencies.md).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from rmqctl.serve.processors.queues import queue_of
 _Labels = dict[str, str]
 _REQUESTS = {int(code): code.name for code in RequestCode}
 _ANSWERS = {int(code): code.name for code in ResponseCode}
-#: Pairs of a group and a topic of which the lag is told: each is a series that somebody keeps.
+#: Most pairs of a group and a topic with a lag: Prometheus keeps a series for each.
 _MOST_LAGS = 10_000
 
 
 class Numbers(NamedTuple):
-    """What a server has counted; ``lags`` are offsets by queue, of each group and topic."""
+    """What a server has counted. ``lags`` has topic, group, and committed offsets by queue."""
 
     values: list[tuple[str, str, str, list[tuple[_Labels, float]]]]
     lags: list[tuple[str, str, dict[int, int]]]
 
 
 def numbers_of(broker: Broker, connections: int, connections_so_far: int) -> Numbers:
-    """What there is to tell, taken where the broker is."""
+    """The numbers of a broker. It must be called in the broker's thread."""
     served, counted = broker.served, broker.served.statistics
     plain: list[tuple[str, str, str, float]] = [
         ("connections", "gauge", "Connections now.", connections),
@@ -71,7 +71,7 @@ def numbers_of(broker: Broker, connections: int, connections_so_far: int) -> Num
 
 
 def text_of(numbers: Numbers, store: Store) -> str:
-    """The page. For any thread: it looks at the store for the ends of queues.
+    """The text. Any thread may call it: it reads from the store where queues end.
 
     :raises RmqctlError, OSError: the store cannot tell.
     """
@@ -96,18 +96,18 @@ def _lags(
 
 
 def _order(one: tuple[tuple[int, int | None], int]) -> tuple[int, int]:
-    """Closed connections, which have no code, stand before answers."""
+    """The sort key of answers: connections that were closed without an answer come first."""
     (code, answer), _ = one
     return code, -2 if answer is None else answer
 
 
 def request_name(code: int) -> str:
-    """Java's name of a request; a number that has none is ``other``: anybody may send any."""
+    """Java's name of a request code; ``other`` for unknown ones, of which clients may send any."""
     return _REQUESTS.get(code, "other")
 
 
 def answer_name(code: int | None) -> str:
-    """Java's name of an answer; None: there was none, and the connection was closed."""
+    """Java's name of an answer's code. None: the connection was closed without an answer."""
     if code is None:
         return "none"
     return _ANSWERS.get(code, "other")
@@ -124,6 +124,7 @@ def _lines(
 
 
 def _escaped(text: str) -> str:
-    """A label's value. Names of a damaged file hold anything; what is not printable is replaced."""
+    """A label's value, escaped. Names in a damaged file may hold anything: characters that are not
+    printable are replaced."""
     printable = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
     return printable.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,4 +1,4 @@
-"""Who looks at the store that is served: a few threads, or the event loop where that is quick."""
+"""Runs looks at the store: in a few threads, or in the event loop where they are quick."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from rmqctl.serve.events import Job
 
 #: Looks at the store at once. They hold Python's lock except while the disk is waited for.
 _READERS = 4
-#: A brief look is quick when it takes less than that, and so many of them, one after the other,
-#: have the event loop take the next ones. The first that is not has others wait once.
+#: A brief look is quick if it takes less time. After so many quick ones in a row the event loop
+#: takes the next ones itself. The first slow one delays the loop once.
 QUICK_SECONDS = 0.001
 QUICK_ONES = 16
-#: So many are remembered: as many again as are needed.
+#: So many quick looks are counted at most: twice as many as are needed.
 _MOST_QUICK_ONES = 2 * QUICK_ONES
-#: After so many the event loop sees to the sockets, whoever else waits for a look: as many as one
+#: After so many looks the event loop serves the sockets before the next ones: as many as one
 #: connection may have under way.
 AT_ONCE = 16
 
 
 def disk_reads() -> int:
-    """What this thread has had disks read so far: pages that were not in memory, and blocks."""
+    """How often this thread has waited for disks so far: major page faults and blocks read."""
     usage = resource.getrusage(resource.RUSAGE_THREAD)
     return usage.ru_majflt + usage.ru_inblock
 
 
 class Readers:
-    """Looks at the store beside the event loop. Of what is in memory a brief one, which a pull is,
-    takes less time than to hand it over to a thread: the loop takes those itself as long as they
-    are quick, at once, without another turn. A disk that has to be asked shows at once, and then
-    threads do.
+    """Runs looks at the store beside the event loop.
 
-    Where other processes want the processors a look takes long for which no disk was asked. To go
-    on with threads for that would have it take longer still: they wait for Python's lock as well.
-    Of those the event loop bears one among sixteen that are quick, for not every file system tells
-    whether it has waited for something.
+    A brief look, such as a pull, at data in memory takes less time than handing it to a thread. So
+    the event loop takes brief looks itself, in the same turn, as long as they are quick. A look
+    that has to wait for a disk is slow, and the next ones go to threads.
+
+    Where other processes use the processors, a look may be slow without waiting for a disk. Threads
+    would make this worse, as they also wait for Python's lock. The event loop therefore tolerates
+    one slow look among sixteen quick ones if no disk was read. It tolerates no more, as not every
+    file system tells whether it has waited.
     """
 
     def __init__(
@@ -49,9 +50,9 @@ class Readers:
         clock: Callable[[], float] = time.perf_counter,
         reads: Callable[[], int] = disk_reads,
     ) -> None:
-        """:param done: is told what some looks gave, or have raised, where the event loop runs.
-        :param clock: seconds, by which a look is quick or not.
-        :param reads: what the thread that asks has had a disk read so far."""
+        """:param done: is called in the event loop with looks and their results or exceptions.
+        :param clock: seconds, to measure looks.
+        :param reads: how often the calling thread has waited for a disk so far."""
         self._done = done
         self._clock = clock
         self._reads = reads
@@ -59,19 +60,19 @@ class Readers:
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(_READERS, "rmqctl-reader")
         self._under_way = self._quick_ones = 0
-        #: What the event loop itself looks at, and whether it is at it, or will be.
+        #: Looks that the event loop takes itself, and whether it is taking them, or will.
         self._brief: deque[Job] = deque()
         self._is_looking = False
 
     def take(self, *jobs: Job) -> None:
-        """Some looks, of which quick ones are done before this returns, unless they are many."""
+        """Takes some looks. Quick ones are done before this returns, unless they are many."""
         self._under_way += len(jobs)
         for job in jobs:
             if job.is_brief and self._quick_ones >= QUICK_ONES:
                 self._brief.append(job)
             else:
                 self._hand_over(job)
-        # Who has sent many would have them done one within the other, else.
+        # Else the looks of a peer that has sent many would run one within the other.
         if self._brief and not self._is_looking:
             self._is_looking = True
             self._look()
@@ -81,8 +82,8 @@ class Readers:
         future.add_done_callback(partial(self._looked, job))
 
     def _look(self) -> None:
-        """Takes the brief looks that wait, but not all of many at once, and none behind one that
-        has asked the disk."""
+        """Takes the brief looks that wait: at most :data:`AT_ONCE`, and none after one that has
+        waited for the disk."""
         looked: list[tuple[Job, object]] = []
         for _ in range(min(len(self._brief), AT_ONCE)):
             job = self._brief.popleft()
@@ -106,21 +107,21 @@ class Readers:
             await asyncio.sleep(0.005)
 
     def end(self) -> None:
-        """Lets go of the threads; what has not begun is not begun any more."""
+        """Ends the threads. Looks that have not begun are dropped."""
         self._pool.shutdown(cancel_futures=True)
 
     def _timed(self, job: Job) -> tuple[object, bool]:
-        """What a look gave, or has raised, and whether it was quick."""
+        """The result of a look, or its exception, and whether it was quick."""
         begin = self._clock()
         result: object
         try:
             result = job.work()
-        except Exception as error:  # Told, or a bug: where the answer is given.
+        except Exception as error:  # Raised again where the answer is made.
             result = error
         return result, self._clock() - begin < QUICK_SECONDS
 
     def _timed_beside(self, job: Job) -> tuple[object, bool | None]:
-        """:meth:`_timed` for a thread of the pool; None: not quick, though no disk was asked."""
+        """:meth:`_timed` for a thread of the pool. None: it was slow without waiting for a disk."""
         before = self._reads()
         result, is_quick = self._timed(job)
         return result, is_quick or (None if self._reads() == before else False)
@@ -138,7 +139,7 @@ class Readers:
         self._quick_ones = min(self._quick_ones + 1, _MOST_QUICK_ONES) if is_quick else 0
 
     def _is_spared(self) -> bool:
-        """Whether a look of the event loop that was not quick counts for one that was."""
+        """Whether a slow look of the event loop counts as a quick one."""
         known, self._known_reads = self._known_reads, self._reads()
         if self._known_reads != known or self._quick_ones < _MOST_QUICK_ONES:
             return False

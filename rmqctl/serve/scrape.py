@@ -1,4 +1,4 @@
-"""The port at which Prometheus asks: enough of HTTP for that, and no more."""
+"""The port for Prometheus, with as much of HTTP as that needs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from rmqctl.serve.listening import named
 from rmqctl.serve.metrics import numbers_of, text_of
 from rmqctl.serve.sockets import Server, address_text
 
-#: So long a peer may take to ask, and as much it may say.
+#: Seconds that a peer may take for its request and to read the answer, and bytes of the request.
 _SECONDS, _MOST_BYTES = 5.0, 8192
-#: Others are turned away: whoever asks at the same time asks too often.
+#: Most requests at a time; others are closed at once.
 _MOST_AT_ONCE = 16
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Scraped:
-    """A server as Prometheus sees it."""
+    """Answers Prometheus about a server."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -25,7 +25,8 @@ class Scraped:
         self._listener: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int) -> str:
-        """Answers from now on; gives the address. :raises CannotListen: the system refuses."""
+        """Accepts requests from now on; returns the address. :raises CannotListen: the system
+        refuses."""
         with named(host, port, "--metrics-port"):
             self._listener = await asyncio.start_server(self._serve, host, port, limit=_MOST_BYTES)
         return address_text(self._listener.sockets[0].getsockname())
@@ -36,7 +37,7 @@ class Scraped:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._under_way += 1
-        # What is left of a page when its time is over is nobody's: it is not to wait for a peer.
+        # So that `drain` waits until all of the page is sent, or until the time is over.
         writer.transport.set_write_buffer_limits(0)
         is_taken = False
         try:
@@ -47,9 +48,9 @@ class Scraped:
                     await writer.drain()
                 is_taken = True
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # Nobody is there any more, or never asked.
+            pass  # The peer has gone, or has never sent a request.
         except asyncio.CancelledError:
-            pass  # The server stops. A task of asyncio's streams that ends so is told as a fault.
+            pass  # The server stops. Raised on, asyncio would print it as an error of the stream.
         finally:
             self._under_way -= 1
             if is_taken:

@@ -1,4 +1,4 @@
-"""What a broker does by itself, and when: the services of one server."""
+"""The services of one server: work that a broker does by itself, and when it is due."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqctl.serve.processors.delivery import Delivery
 
 
 class Services:
-    """Delivery of delayed messages and checks of transactions; None: nobody does that."""
+    """The delivery of delayed messages and the checks of transactions; None: without it."""
 
     def __init__(self, delivery: Delivery | None, checks: Checks | None) -> None:
         self._delivery = delivery
@@ -22,11 +22,11 @@ class Services:
         self._is_over = False
 
     def end(self) -> None:
-        """From now on nothing is begun."""
+        """From now on no work is begun."""
         self._is_over = True
 
     def due(self, now: int) -> Iterator[Upkeep]:
-        """What is to be begun now; one after the other of each kind."""
+        """The work that is to be begun now. Of each kind only one is under way at a time."""
         if self._is_over:
             return
         if self._delivery is not None and self._delivery.name not in self._under_way:
@@ -42,8 +42,8 @@ class Services:
     def ended(
         self, work: Upkeep, result: Upkept | Exception
     ) -> tuple[list[PutMessageResult], list[str]]:
-        """What was stored, and what there is to tell. A failure is told once, and tried again; a
-        bug is raised."""
+        """Takes the result of work; returns what was stored, and what is to be told. A failure is
+        told once, and the work is tried again; a bug is raised."""
         self._under_way.discard(work.name)
         if isinstance(result, RmqctlError | OSError):
             text = f"{work.name}: {result}"

@@ -1,8 +1,8 @@
-"""The only file that owns sockets: asyncio between the network and a :class:`Broker`.
+"""The sockets of the server: asyncio between the network and a :class:`Broker`.
 
-One thread has the sockets and the broker; looks at the store are taken by a few threads beside it.
-A peer that takes nothing, says nothing or says nonsense costs what the limits here say, and nobody
-else anything.
+One thread has the sockets and the broker; a few more threads look at the store. A peer that reads
+nothing, sends nothing or sends nonsense costs no more than the limits here allow, and does not
+disturb others.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ if TYPE_CHECKING:
     import ssl
 
 _TICK_SECONDS = 0.5
-#: Connections: each new one beyond them is closed at once. A client has one for all its groups.
+#: Most connections: a new one beyond them is closed at once. A client has one for all its groups.
 MAX_CONNECTIONS = 10_000
-#: Descriptors that the store needs beside them, its files foremost.
+#: Descriptors that the store needs beside the connections, above all for its files.
 _OWN_FILES = 512
-#: Bytes that wait to be taken by one peer (16 answers of 256 KiB, and what is read of the log for
-#: the largest message), and by all together; beyond them a connection is cut.
+#: Most unsent bytes of one peer (16 answers of 256 KiB, and those of the largest message), and of
+#: all peers together. Beyond them a connection is cut.
 MAX_UNSENT = 32 << 20
 MAX_UNSENT_OF_ALL = 512 << 20
 #: From the VIP port to the one that clients are told (``MixAll#brokerVIPChannel``).
 VIP_PORT_DISTANCE = 2
-#: So long a peer may take for the handshake of TLS.
+#: Seconds that a peer may take for the handshake of TLS.
 _HANDSHAKE_SECONDS = 10.0
-#: So long a closed connection may take for its last answers, and a stop for what is under way.
+#: Seconds that a closed connection gets for its last answers, and a stop for work under way.
 _LAST_SECONDS = 5.0
 
 
 def make_room() -> int:
-    """How many connections this process may have: the system's limit of open files is raised as far
-    as it lets us. Beyond it connections would wait, and the store could open no file."""
+    """Raises the limit of open files as far as the system allows, and returns how many connections
+    fit. With more of them, connections would wait, and the store could open no file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + _OWN_FILES
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -70,16 +70,16 @@ def make_room() -> int:
 
 
 def now() -> int:
-    """Milliseconds of a clock that nobody sets."""
+    """Milliseconds of a clock that is never set back."""
     return time.monotonic_ns() // 1_000_000
 
 
 class Server:
     """A broker on the network.
 
-    :param trouble: takes a sentence for whoever runs the server.
+    :param trouble: is called with a sentence that the operator should read.
     :param most: connections at a time.
-    :param detail: takes a sentence for who wants to know who comes and who is cut off.
+    :param detail: is called with a sentence about each peer that connects or is cut off.
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class Server:
     ) -> None:
         self._most = most
         self.detail = if_somebody_listens(detail)
-        #: Takes each request that was answered, where the broker tells of them.
+        #: Is called with each request that was answered, if the broker gives such events.
         self.accessed: Callable[[Accessed], None] = lambda one: None
         self.broker = broker
         self.trouble = if_somebody_listens(trouble)
         #: Connections so far.
         self.connections = 0
-        #: Told when messages were stored.
+        #: Called when messages were stored.
         self.stored: list[Callable[[], None]] = []
-        #: What keeps files of ``config/`` from being written, by their names.
+        #: Names of files of ``config/`` that cannot be written, each with the reason.
         self._unwritten: dict[str, str] = {}
         self._peers: dict[int, _Peer] = {}
         self._handshakes = Handshakes(int(_HANDSHAKE_SECONDS * 1000))
@@ -116,11 +116,11 @@ class Server:
         has_vip_port: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> str:
-        """Takes connections from now on; gives the address, with the port that was found for 0.
+        """Accepts connections from now on; returns the address, with the port chosen for 0.
 
-        :param has_vip_port: also at the port two below (``fastRemotingServer``), where old clients
-            ask, and slaves for the table of topics.
-        :param tls: TLS is spoken, and nothing else.
+        :param has_vip_port: also listen at the port two below (``fastRemotingServer``): old clients
+            use it, and slaves when they ask for the topics.
+        :param tls: only TLS is spoken.
         :raises CannotListen: the system refuses.
         """
         listener = await self._listen(host, port, 0, tls)
@@ -151,7 +151,7 @@ class Server:
             )
 
     def _peer(self, distance: int, *, speaks_tls: bool) -> _Peer:
-        """For a connection that has come; what is raised has asyncio drop it."""
+        """The protocol of a new connection. If this raises, asyncio drops the connection."""
         if speaks_tls:
             if len(self._peers) + self._handshakes.count(now()) >= self._most:
                 raise ConnectionAbortedError
@@ -159,8 +159,8 @@ class Server:
         return _Peer(self, distance)
 
     async def run(self) -> None:
-        """Serves until :meth:`stop`, then ends cleanly: no new connections, the last answers, an
-        end to what is under way."""
+        """Serves until :meth:`stop`, then ends cleanly: it accepts no more connections, completes
+        the work under way, and sends the last answers."""
         assert self._listeners
         self._writer.start()
         try:
@@ -187,9 +187,9 @@ class Server:
         self.do(self.broker.stop(now()))
         end = now() + int(_LAST_SECONDS * 1000)
         await self._readers.drain(_LAST_SECONDS)
-        # What was sent is stored and answered, however long the disk takes.
+        # Messages that were sent are stored and answered, however long the disk takes.
         await self._writer.drain()
-        # What is not written now is not tried again.
+        # A file that cannot be written now is not tried again, so that is told.
         self._unwritten.clear()
         self.do(self.broker.unsaved())
         await self._writer.drain()
@@ -212,10 +212,10 @@ class Server:
         for peer in list(self._peers.values()):
             peer.cut_if_overdue()
 
-    # --- what peers bring, and what the broker wants -----------------------------------------
+    # --- events of peers, and what the broker wants done -------------------------------------
 
     def arrived(self, peer: _Peer, local: str, remote: str) -> int | None:
-        """The number of a new connection; None: there are too many."""
+        """Takes in a new connection; returns its number. None: there are too many."""
         self._handshakes.end()
         if len(self._peers) >= self._most or self._stopped.is_set():
             return None
@@ -229,18 +229,17 @@ class Server:
         self.do(self.broker.lost(number))
 
     def received(self, number: int, data: bytes) -> None:
-        """What a peer has sent. Nothing is begun any more once the server stops: those who go on
-        sending would keep it from its end."""
+        """Takes bytes of a peer. When the server stops they are ignored: peers that go on sending
+        would keep it from ending."""
         if not self._stopped.is_set():
             self.take(number, partial(self.broker.received, number, data, now()))
 
     def take(self, number: int, ask: Callable[[], list[Event]]) -> None:
-        """Does what the broker says to something of one connection."""
+        """Asks the broker about one connection, and does what it wants."""
         self.do(self._events(number, ask))
 
     def _events(self, number: int, ask: Callable[[], list[Event]]) -> list[Event]:
-        """What the broker says to something of one connection. A bug ends that connection, is told,
-        and harms no other."""
+        """Asks the broker about one connection. A bug is told, and ends this connection only."""
         try:
             return ask()
         except Exception as error:
@@ -266,11 +265,11 @@ class Server:
             else:
                 self.trouble(event.text)
         if jobs:
-            # When all else is done: some are over at once, and what they give comes after these.
+            # After all other events: quick jobs end at once, and their answers must come later.
             self._readers.take(*jobs)
 
     def written(self, work: Work, answer: object) -> None:
-        """What became of something that was to be written."""
+        """Takes the result of work of the writer."""
         if isinstance(work, Append):
             number = work.request.channel.number
             self.take(number, lambda: self.broker.finished(work, answer, now()))
@@ -287,7 +286,8 @@ class Server:
                 tell()
 
     def _tell_once(self, name: str, text: str) -> None:
-        """A disk may be full for a night, and its files are tried again each five seconds."""
+        """Tells each reason once: a disk may be full for a night, and files are tried again every
+        five seconds."""
         if self._unwritten.get(name) != text:
             self._unwritten[name] = text
             self.trouble(text)
@@ -346,11 +346,11 @@ class _Peer(asyncio.Protocol):
         if self._number is not None:
             self._server.do(self._server.broker.takes_answers(self._number, takes))
 
-    # --- what the broker wants ---------------------------------------------------------------
+    # --- what the broker wants done ----------------------------------------------------------
 
     @property
     def unsent(self) -> int:
-        """Bytes that the peer has not taken."""
+        """Bytes that the peer has not read yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def do(self, event: Send | Close | Reading) -> None:
@@ -371,13 +371,13 @@ class _Peer(asyncio.Protocol):
             self._transport.pause_reading()
 
     def close(self) -> None:
-        """Closes once what was sent is out."""
+        """Closes the connection when all answers are sent."""
         if self._closed_at is None and self._transport is not None:
             self._closed_at = now()
             self._transport.close()
 
     def cut(self) -> None:
-        """Closes at once."""
+        """Closes the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -1,4 +1,4 @@
-"""What a server says to whoever runs it."""
+"""Messages of a server to its operator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def if_somebody_listens(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Tells as long as that is possible: a server outlives who reads what it says."""
+    """The function without its errors: a server outlives the reader of its messages."""
 
     def told(text: str) -> None:
         with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""TLS of a server: what it is spoken with, and how many may begin it."""
+"""TLS of a server: its context, and the count of handshakes under way."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """What TLS is spoken with: 1.2 and later, as clients of 4.9.3 on a Java of these days do.
+    """The context of TLS 1.2 and later, which clients of 4.9.3 on a current Java speak.
 
-    :raises TlsUnusable: it cannot be.
+    :raises TlsUnusable: certificate or key cannot be used.
     """
     import ssl
 
@@ -37,10 +37,10 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 class Handshakes:
-    """Connections that have come and are in the handshake of TLS, which nobody is told of before
-    its end. One that fails counts as long as it could have taken.
+    """Counts the connections that are in the handshake of TLS: asyncio tells of a connection only
+    at its end. A handshake that fails is counted for the longest time that one may take.
 
-    :param longest: milliseconds that one may take.
+    :param longest: milliseconds that a handshake may take.
     """
 
     def __init__(self, longest: int) -> None:
@@ -56,6 +56,6 @@ class Handshakes:
         self._begun.append(now)
 
     def end(self) -> None:
-        """One has come to its end, any: their times are much the same."""
+        """Some handshake has ended. The oldest is taken for it: all take about the same time."""
         if self._begun:
             self._begun.popleft()

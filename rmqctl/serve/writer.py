@@ -1,4 +1,4 @@
-"""What writes to a store that is served: one at a time, a thread or the event loop."""
+"""Writes to a store that is served: in one thread or in the event loop, one write at a time."""
 
 from __future__ import annotations
 
@@ -27,23 +27,22 @@ _LOG = (
     "the log is not on disk: {reason}. What was sent last may be lost with the power, and nothing "
     "more is taken; what is there can be read"
 )
-#: Sends that one flush serves, at most.
+#: Most sends that one flush serves.
 _MOST_AT_ONCE = 1024
-#: A write is quick when it takes less than that, and so many of them, one after the other, have the
-#: event loop write. The first that is not has others wait once, for as long as it takes.
+#: A write is quick if it takes less time. After so many quick ones in a row the event loop writes
+#: itself. The first slow one delays the loop once, for as long as it takes.
 _QUICK_SECONDS = 0.001
 _QUICK_ONES = 16
 Work = Append | Persist | Upkeep
 
 
 class Writer:
-    """The one that writes: it takes all that is there, and one flush serves it. A store that is
-    only read has none.
+    """Writes everything that is there at once, with one flush. A store that is only read needs no
+    writer.
 
-    That is a thread, for a disk may take its time, and others wait for the event loop. Where the
-    disk has shown that it takes none, what the connections that are ready have sent is written by
-    the event loop itself: to hand a send over to a thread, and its answer back, would take longer
-    than all else that is done for it.
+    A thread writes, as a disk may be slow and must not block the event loop. Where the disk has
+    proven quick, the event loop itself writes what the ready connections have sent: handing a send
+    over to a thread, and its answer back, takes longer than all other work for it.
     """
 
     def __init__(
@@ -52,28 +51,28 @@ class Writer:
         written: Callable[[Work, object], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """:param written: is told what became of each work, where the event loop runs.
-        :param clock: seconds, by which a write is quick or not."""
+        """:param written: is called in the event loop with each work and its result.
+        :param clock: seconds, to measure writes."""
         self._store = store
         self._written = written
         self._clock = clock
         self._queue: SimpleQueue[list[Work] | None] = SimpleQueue()
-        #: What was put since the loop has looked last.
+        #: Work that was put since the event loop has looked last.
         self._new: list[Work] = []
         self._under_way = self._quick_ones = 0
-        #: What the thread has, in its order; and what has ended it before anybody asked it to.
+        #: Work of the thread, in its order; and the error that has ended the thread, if one has.
         self._of_thread: deque[Work] = deque()
         self._failure: RuntimeError | None = None
-        #: What brings queues, and with ASYNC_FLUSH the log, to disk meanwhile; and what is said
-        #: when that fails.
+        #: The services that flush queues, and with ASYNC_FLUSH the log; and the message about each
+        #: that fails.
         self._flushing: list[tuple[ServiceThread, str]] = []
         self._said: set[str] = set()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="rmqctl-writer")
 
     def start(self) -> None:
-        """Also has queues go to disk meanwhile, and the checkpoint move on, and with ASYNC_FLUSH
-        the log: in threads of the store's, which end when that is closed."""
+        """Starts the thread, and those of the store that flush queues and checkpoint, and with
+        ASYNC_FLUSH the log. The store's threads end when it is closed."""
         if self._store.writable:
             flusher = cast("WritableStore", self._store).writer.flusher
             self._flushing.append((flusher.flush_consume_queue, _QUEUES))
@@ -84,7 +83,7 @@ class Writer:
             self._thread.start()
 
     def trouble(self) -> str:
-        """What keeps something from the disk, said once; empty: nothing does, or it was said."""
+        """Why a flush has failed, in words; empty: none has, or this was returned before."""
         for service, text in self._flushing:
             failure = service.take_failure()
             if failure is not None:
@@ -105,8 +104,8 @@ class Writer:
         self._new.append(work)
 
     async def drain(self) -> None:
-        """Returns when everything is written, also what came of it; or when that is told that the
-        thread that should have written it has ended."""
+        """Returns when all work, also work that follows from it, is written; or when ``written``
+        was told that the thread has ended."""
         while self._under_way:
             await asyncio.sleep(0.005)
 
@@ -116,7 +115,7 @@ class Writer:
             self._thread.join()
 
     def _take(self) -> None:
-        """Writes what is new, or has it written behind what the thread has."""
+        """Writes the new work, or hands it to the thread, behind the work that it has."""
         works, self._new = self._new, []
         if self._failure is not None:
             self._done(works, [self._failure] * len(works), _QUICK_SECONDS)
@@ -132,12 +131,13 @@ class Writer:
         try:
             self._work()
         except BaseException as error:
-            # Nobody would hear of it, and who waits for an answer would wait for ever.
+            # Else nothing would tell of it, and peers would wait for their answers for ever.
             with suppress(RuntimeError):  # The loop has ended as well.
                 self._loop.call_soon_threadsafe(self._ended, error)
 
     def _ended(self, error: BaseException) -> None:
-        """The thread is gone: everything that it had, and that comes, is answered with that."""
+        """The thread has ended by an error: all work that it had, and all later work, fails with
+        that."""
         reason = f"{type(error).__name__}: {error}"
         self._failure = RuntimeError(f"the thread that writes has ended: {reason}")
         works = list(self._of_thread)
@@ -156,7 +156,7 @@ class Writer:
             self._loop.call_soon_threadsafe(self._done_by_thread, works, answers, seconds)
 
     def _timed(self, works: list[Work]) -> tuple[list[object], float]:
-        """What became of works, and the seconds that took."""
+        """The results of works, and the seconds that they took."""
         begin = self._clock()
         try:
             answers = self._write(works)
@@ -165,7 +165,7 @@ class Writer:
         return answers, self._clock() - begin
 
     def _write(self, works: list[Work]) -> list[object]:
-        """Files first: what is stored then may need them."""
+        """Writes files first, then messages, which may need them."""
         answers: dict[int, object] = {}
         store = cast("WritableStore", self._store)
         for number, work in enumerate(works):
@@ -192,15 +192,15 @@ class Writer:
 
     def _done(self, works: list[Work], answers: list[object], seconds: float) -> None:
         self._quick_ones = self._quick_ones + 1 if seconds < _QUICK_SECONDS else 0
-        # Who waits for all of it looks when this is over, whatever is raised here.
+        # Before the results are told, so that `drain` ends even if one of the calls raises.
         self._under_way -= len(works)
         for work, answer in zip(works, answers, strict=True):
             self._written(work, answer)
 
 
 def keep_up(store: WritableStore, work: Upkeep) -> Upkept | Exception:
-    """What came of a work, or what it raised. On a disk that has failed none is begun: it would
-    store the same again each time."""
+    """The result of a work, or its exception. Where the disk has failed no work is begun: it would
+    store the same messages again each time."""
     try:
         store.writer.flusher.check_log()
         return work.work(store)

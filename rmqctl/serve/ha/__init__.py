@@ -1,4 +1,4 @@
-"""HA: how a master's log gets to its slaves, both ends of it without I/O.
+"""HA: the protocol by which a master's log gets to its slaves; both of its ends, without I/O.
 
 Other rooms use:
 

@@ -1,7 +1,7 @@
-"""Frames of a master, reports of a slave: bytes in, what they say out. No socket, no clock.
+"""Reads frames of a master and reports of a slave, without sockets and clocks.
 
-There is no handshake and no magic: whatever connects is believed as far as its bytes go, and no
-further than the bounds here say.
+The protocol has neither a handshake nor a magic number, so every peer has to be taken for a slave
+or a master; the bounds here limit what it can claim.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from formats import layouts
 
 REPORT = Struct(layouts.HA_REPORT.format)
 FRAME = Struct(layouts.HA_FRAME.format)
-#: Bytes of log in a frame that the read buffer of a slave takes (``HAClient``): what is longer
-#: would have it wait forever.
+#: Most bytes of log in a frame. A longer one does not fit into the read buffer of a slave
+#: (``HAClient``), which would wait for it for ever.
 MAX_FRAME_SIZE = (4 << 20) - FRAME.size
 
 
 class ReportReader:
-    """The reports of one slave. Of those that come together only the last one counts."""
+    """Reads the reports of one slave. Of reports that come together only the last counts."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> int | None:
-        """The newest offset that is whole with these bytes; None: none is."""
+        """The last offset that is complete with these bytes; None: none is."""
         data = self._rest + data
         whole = len(data) // REPORT.size * REPORT.size
         self._rest = data[whole:]
@@ -38,22 +38,23 @@ class ReportReader:
 
 
 class FramePart(NamedTuple):
-    """Bytes of log as they have come, of one frame or a part of it; of a sign of life none."""
+    """Bytes of log that have come: of a whole frame or a part. A heartbeat has none."""
 
     physical_offset: int
     data: bytes
 
 
 class BadFrame(Exception):
-    """What came is no frame that can be followed; the text says why."""
+    """The bytes are no frame that can come next; the text says why."""
 
 
 class FrameReader:
-    """Makes bytes of log of a master's frames, each at its place.
+    """Reads a master's frames, and gives the bytes of log in them with their places.
 
-    It holds the start of one frame: what a frame claims to have is never waited for as a whole.
+    It holds no more than the head of one frame: data is given as it comes, not when a frame is
+    complete.
 
-    :param expected: place of the first byte of the log that has to come.
+    :param expected: physical offset of the first byte that has to come.
     :param file_size: bytes of a file of the log: no frame crosses the end of one.
     """
 
@@ -61,11 +62,11 @@ class FrameReader:
         self.expected = expected
         self._file_size = file_size
         self._head = b""
-        #: Bytes of the frame at hand that have not come.
+        #: Bytes of the current frame that have not come yet.
         self._missing = 0
 
     def feed(self, data: bytes) -> Iterator[FramePart]:
-        """What is there with these bytes, in order; read it to its end.
+        """The log in these bytes, in order. The iterator has to be read to its end.
 
         :raises BadFrame: a frame is for another place, or too large.
         """

@@ -1,4 +1,4 @@
-"""Puts of a SYNC_MASTER: stored, and not answered before a slave has them
+"""Holds back the answers of a SYNC_MASTER's puts until a slave has the messages
 (``CommitLog#handleHA``)."""
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 
 class Held(NamedTuple, Generic[T]):
-    """A put that waits, and its results; ``work`` is whatever its owner knows it by."""
+    """A put that waits, and its results. ``work`` identifies it for the caller."""
 
     work: T
     results: list[PutMessageResult]
 
 
 class Holding(Generic[T]):
-    """Who waits for the slaves of a master. Where there are none, or puts do not wait for them,
-    nobody does."""
+    """The puts that wait for the slaves of a master. Without slaves, and where puts need not wait
+    for them, none does."""
 
     def __init__(self, master: Master[Held[T]] | None = None) -> None:
         self._master = master
@@ -36,7 +36,8 @@ class Holding(Generic[T]):
         results: list[PutMessageResult],
         now: int,
     ) -> bool:
-        """Whether these results are to be answered later; else they are final, and say so."""
+        """Whether these results are to be answered later; else they are final, with the status that
+        the slaves give them."""
         stored = [one.stored for one in results if one.is_ok and one.stored is not None]
         master = self._master
         if master is None or not master.is_sync or not stored:
@@ -54,7 +55,7 @@ class Holding(Generic[T]):
         return False
 
     def released(self, now: int) -> list[Held[T]]:
-        """Puts whose wait is over, in order; their results say how."""
+        """The puts whose wait is over, in order; their results have the final status."""
         released = []
         due = [] if self._master is None else self._master.due(now, is_over=self._is_over)
         for held, status in due:
@@ -63,7 +64,7 @@ class Holding(Generic[T]):
         return released
 
     def end(self) -> None:
-        """From now on nobody waits."""
+        """From now on no put waits."""
         self._is_over = True
 
 

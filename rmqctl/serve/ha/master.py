@@ -1,8 +1,8 @@
-"""``HAService`` of a master: which bytes of the log each slave gets, and who waits for them.
+"""``HAService`` of a master: says which bytes of the log each slave gets, and which puts wait.
 
-Slaves get what is on disk here, and nothing that a crash could take away again: a slave is never
-ahead of its master. (A broker sends what is written.) Nothing here reads the log: a frame says what
-of it is to be sent. Time is given, in milliseconds.
+Slaves get only what is on disk here, which no crash can take away: so a slave is never ahead of its
+master. (A broker also sends what is written but not flushed.) Nothing here reads the log: a frame
+says which part of it is to be sent. The caller gives the time, in milliseconds.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from rmqctl.serve.ha.frames import FRAME, ReportReader
 T = TypeVar("T")
 Network = IPv4Network | IPv6Network
 
-#: Slaves at a time: a broker has one or two, and each costs a read of the log.
+#: Most slaves at a time. A broker has one or two, and each one reads the whole log.
 MAX_SLAVES = 64
 
 
 class LogRange(NamedTuple):
-    """What of a log can be sent: from ``start`` up to ``end``."""
+    """The range of a log that can be sent: from ``start`` up to ``end``."""
 
     start: int
     end: int
 
 
 class Frame(NamedTuple):
-    """Bytes of the log for a slave; of no bytes it is a sign of life."""
+    """Bytes of the log for a slave. Without bytes it is a heartbeat."""
 
     physical_offset: int
     size: int
@@ -58,9 +58,9 @@ class _Waiting(NamedTuple, Generic[T]):
 
 
 class Master(Generic[T]):
-    """The slaves of one log, and those that wait for slaves, whom ``T`` stands for.
+    """The slaves of one log, and the puts that wait for slaves, which ``T`` identifies.
 
-    :param log: gives the range that can be sent now.
+    :param log: gives the range of the log that can be sent now.
     :param file_size: bytes of a file of the log.
     :param config: intervals, and the size of a frame.
     :param allowed: networks that slaves may come from; empty: any.
@@ -79,7 +79,7 @@ class Master(Generic[T]):
         self._allowed = allowed
         self._slaves: dict[int, _Slave] = {}
         self._waiting: list[_Waiting[T]] = []
-        #: ``push2SlaveMaxOffset``: up to where some slave has had the log. It never goes back.
+        #: ``push2SlaveMaxOffset``: up to this offset some slave has the log. It never goes back.
         self.acked = 0
 
     @property
@@ -94,7 +94,7 @@ class Master(Generic[T]):
     # --- slaves --------------------------------------------------------------------------
 
     def connected(self, number: int, host: str, now: int) -> str:
-        """A new connection, from an address; why it is not served, else nothing."""
+        """Takes in a new connection; returns why it is not served, else an empty text."""
         if len(self._slaves) >= MAX_SLAVES:
             return f"there are {MAX_SLAVES} slaves already"
         if self._allowed and not self._is_allowed(host):
@@ -111,7 +111,8 @@ class Master(Generic[T]):
         return any((mapped or address) in network for network in self._allowed)
 
     def received(self, number: int, data: bytes, now: int) -> str:
-        """Reports of a slave; why its connection is to be closed, else nothing."""
+        """Takes reports of a slave; returns why its connection is to be closed, else an empty
+        text."""
         slave = self._slaves.get(number)
         if slave is None:
             return "it is no slave"
@@ -120,8 +121,8 @@ class Master(Generic[T]):
         if offset is None:
             return ""
         log = self._log()
-        # What is nobody's offset is not noted: a put would count as copied that nobody has. With
-        # an empty log a slave may ask for what comes behind the first byte.
+        # An offset beyond the log is not noted: puts would count as copied that no slave has. With
+        # an empty log a slave may ask for the second byte.
         if not 0 <= offset <= max(log.end, 1):
             return f"it reports {offset}, and the log ends at {log.end}"
         if slave.sends_from < 0:
@@ -133,12 +134,12 @@ class Master(Generic[T]):
         return ""
 
     def _start_for(self, offset: int, log: LogRange) -> int:
-        """Where a slave is sent from that reports an offset: one that has nothing gets the last
-        file."""
+        """Where to begin to send to a slave that reports an offset. A slave that has nothing gets
+        the last file."""
         return offset if offset else max(log.end - log.end % self._file_size, log.start)
 
     def next_frame(self, number: int, now: int) -> Frame | None:
-        """What a slave gets next, as soon as it takes something; None: nothing for now."""
+        """The next frame for a slave that is ready for one; None: there is none for now."""
         slave = self._slaves.get(number)
         if slave is None or slave.sends_from < 0:
             return None
@@ -152,7 +153,7 @@ class Master(Generic[T]):
         return Frame(start, size)
 
     def silent(self, now: int) -> list[int]:
-        """Slaves that have not reported for too long: their connections are to be closed."""
+        """The slaves that have not reported for too long: their connections are to be closed."""
         most = self._config.ha_housekeeping_interval
         return [number for number, one in self._slaves.items() if now - one.heard_at > most]
 
