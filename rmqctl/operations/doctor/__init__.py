@@ -1,4 +1,4 @@
-"""Before a broker starts: what its start would do to a store, and what can be done before.
+"""What the start of a broker would do to its store, and what can be done before it.
 
 Other rooms use:
 

@@ -1,9 +1,10 @@
-"""checkpoint: from where a start after a crash would read, the latest checkpoint that the data
-proves right, and storing one.
+"""checkpoint: shows from where a start after a crash would read, computes the latest checkpoint
+that the data proves right, and stores one.
 
 A start after a crash reads the log from the newest file whose first record is not younger than the
-checkpoint (``CommitLog#isMappedFileMatchedRecover``), and throws away index files that are. One
-that says too much hides messages from their queues; one that says too little costs time.
+checkpoint (``CommitLog#isMappedFileMatchedRecover``). It throws away index files that are younger.
+With a checkpoint that is too late, messages are missing from their queues; one that is too early
+only costs time.
 """
 
 from __future__ import annotations
@@ -30,23 +31,25 @@ if TYPE_CHECKING:
 #: The times of 4.9.3, by their names in the rows.
 NAMES = Checkpoint._fields[:3]
 _PHYSIC, _LOGICS, _INDEX = NAMES
-#: What is no fault of queues or index, and yet not in them.
+#: Findings that count though they are no faults: queues or index lack messages that the next start
+#: would add.
 _BEHIND = ("dispatch-behind", "index-behind")
-#: A fault of a unit that is where it belongs: no dispatch would add what the queue lacks.
+#: Faults of a unit that is at its place: no dispatch adds another unit there.
 _IN_PLACE = "unit-delivery-time-mismatch"
 
 
 class Proven(NamedTuple):
-    """The latest time (ms) that the data proves, and the finding that ends the proof, if any."""
+    """The latest time (ms) that the data proves right, and the finding that ends the proof, if
+    any."""
 
     timestamp: int
     ended_by: Finding | None
 
 
 class Judged(NamedTuple):
-    """A checkpoint of a store: ``stored`` is None where there is none, ``new`` what was computed or
-    is to be stored, None where nothing is. ``newest`` is the store time of the newest record, in
-    ms, ``scan_path`` the file from which a start after a crash would read."""
+    """The checkpoint of a store. ``stored`` is None where there is none; ``new`` is the one that
+    was computed or is to be stored, or None. ``newest`` is the store time (ms) of the newest
+    record, ``scan_path`` the file of the log from which a start after a crash would read."""
 
     stored: Checkpoint | None
     new: Checkpoint | None
@@ -59,7 +62,7 @@ class Judged(NamedTuple):
 
     @property
     def says_too_much(self) -> bool:
-        """Whether one of the stored times is later than what is proven, or than any record."""
+        """Whether a stored time is later than the proven one, or than the newest record."""
         if self.stored is None:
             return False
         limits = dict.fromkeys(NAMES, self.newest)
@@ -68,12 +71,13 @@ class Judged(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether there is a checkpoint, and it does not say too much."""
+        """Whether there is a checkpoint, and none of its times is too late."""
         return self.stored is not None and any(self.stored[:3]) and not self.says_too_much
 
 
 def show(root: Path, config: MessageStoreConfig) -> Judged:
-    """The stored checkpoint, and what a start after a crash would make of it; no walk."""
+    """The stored checkpoint, and what a start after a crash would do with it. The log is not
+    walked."""
     with MessageStore(root, config) as store:
         return _judged(store, None, {})
 
@@ -81,8 +85,8 @@ def show(root: Path, config: MessageStoreConfig) -> Judged:
 def compute(
     root: Path, config: MessageStoreConfig, read: Callable[[int], None] = lambda done: None
 ) -> Judged:
-    """The latest checkpoint that the data proves right: everything is checked, and a time is the
-    newest record's unless queues or index lack something before it.
+    """The latest checkpoint that the data proves right. Everything is checked. Each time is that of
+    the newest record, or an earlier one where queues or index lack a message.
 
     :param read: told of bytes of the log that were read.
     """
@@ -101,7 +105,7 @@ def compute(
 
 
 def concerned(found: Finding) -> str | None:
-    """The time of the checkpoint that a finding speaks against."""
+    """The time of the checkpoint (its field) that a finding refutes."""
     if (found.severity == INFO and found.code not in _BEHIND) or found.code == _IN_PLACE:
         return None
     part = (found.path or "").partition("/")[0]
@@ -119,7 +123,7 @@ def place_of(found: Finding | None) -> float:
 
 
 def proofs_of(store: MessageStore, first: dict[str, Finding]) -> dict[str, Proven]:
-    """What holds of each time, by the first finding that speaks against it."""
+    """How late each time may be, by the first finding that refutes it."""
     proofs = {name: _proven(store, first.get(name)) for name in NAMES}
     behind = first.get(_INDEX)
     is_pending = store.had_abort and behind is not None and behind.severity == INFO
@@ -130,7 +134,8 @@ def proofs_of(store: MessageStore, first: dict[str, Finding]) -> dict[str, Prove
 
 
 def _proven(store: MessageStore, first: Finding | None) -> Proven:
-    """Up to before the first record that a finding names; without one the newest record's time."""
+    """The time just before the first record that a finding names; without a finding the newest
+    record's time."""
     newest, log = store.obstacle.store_timestamp, store.commit_log
     if first is None:
         return Proven(newest, None)
@@ -167,10 +172,10 @@ def _judged(store: MessageStore, new: Checkpoint | None, proofs: dict[str, Prove
 
 
 def plan_set(judged: Judged, times: dict[str, int | None]) -> Judged:
-    """What is to be stored: the stored checkpoint, or an empty one, with some times replaced.
+    """The checkpoint to be stored: the present one, or an empty one, with some times replaced.
 
-    :raises CheckpointTooLate: a time is later than the newest record: the next start after a crash
-        would pass over messages that come.
+    :raises CheckpointTooLate: a time is later than the newest record. The next start after a crash
+        would then pass over messages that are still to come.
     """
     given = {name: time for name, time in times.items() if time is not None}
     for name, time in given.items():
@@ -180,13 +185,13 @@ def plan_set(judged: Judged, times: dict[str, int | None]) -> Judged:
 
 
 def planned(root: Path, config: MessageStoreConfig, new: Checkpoint) -> Judged:
-    """What a start after a crash would read with a new checkpoint; changes nothing."""
+    """What a start after a crash would read if the new checkpoint were stored; changes nothing."""
     with MessageStore(root, config) as store:
         return _judged(store, new, {})
 
 
 def ask_consent(judged: Judged) -> None:
-    """:raises NeedsConsent: something would change; says what."""
+    """:raises NeedsConsent: something would change, and the error says what."""
     if judged.new is not None and judged.new != judged.stored:
         changes = ", ".join(
             f"{name} from {getattr(judged.stored, name, None)} to {getattr(judged.new, name)}"
@@ -245,7 +250,7 @@ def rows(judged: Judged) -> Iterator[Row]:
 
 
 def verdict(judged: Judged) -> str:
-    """What comes out, in one line."""
+    """The verdict in one line."""
     seconds = estimated_seconds(judged.bytes_to_scan)
     cost = f"a start after a crash reads {judged.bytes_to_scan} bytes, about {seconds:g} s"
     if judged.stored is None:
@@ -262,7 +267,7 @@ def verdict(judged: Judged) -> str:
 
 
 def summary_row(judged: Judged, *, dry_run: bool | None = None) -> CheckpointSummary:
-    """The summary; ``dry_run`` of what may change something: None otherwise."""
+    """The summary. ``dry_run`` is None for commands that change nothing anyway."""
     row: CheckpointSummary = {
         "type": "summary",
         "newest_store_timestamp": judged.newest or None,

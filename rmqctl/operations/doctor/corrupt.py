@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from rmqctl.rows.doctor import CorruptedRow, CorruptSummary
 
 _CHUNK = 1 << 20
-#: What belongs to a process, not to the data.
+#: Files that belong to a running process and are no data.
 _LEFT_OUT = (paths.LOCK,)
 
 
 class Corrupted(NamedTuple):
-    """A damaged copy: its faults by kind, in the order in which they were done."""
+    """A damaged copy, with its faults by kind, in the order in which they were done."""
 
     output: Path
     seed: int
@@ -45,13 +45,15 @@ def corrupt(
     seed: int,
     copied: Callable[[int], None] = lambda size: None,
 ) -> Corrupted:
-    """Copies a store, and does some kinds of damage to the copy, which appears when all is done.
-    The same kinds and seed do the same to the same store.
+    """Copies a store, and damages the copy, which appears when all is done. The same kinds and the
+    same seed damage the same store in the same way.
 
-    :param kinds: of :data:`~rmqctl.operations.doctor.faults.KINDS`; none: one that the seed takes.
-    :param copied: told of bytes that were copied.
-    :raises OutputExists: ``output`` holds something. :raises CannotWrite: it lies in the store, or
-        the disk is full. :raises NothingToDamage: the store has nothing of the kind.
+    :param kinds: of :data:`~rmqctl.operations.doctor.faults.KINDS`; empty: one that the seed
+        chooses.
+    :param copied: called with the number of bytes copied.
+    :raises OutputExists: ``output`` holds something.
+    :raises CannotWrite: ``output`` lies in the store, or the disk is full.
+    :raises NothingToDamage: the store has nothing that a kind could damage.
     """
     paths.check_store(root)
     if paths.resolved(output).is_relative_to(paths.resolved(root)):
@@ -75,8 +77,8 @@ def corrupt(
 
 
 def _pairs(root: Path, target: Path, log: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
-    """Each file of a store and its place in the copy; a log of several directories gets one. No
-    link to a directory is followed."""
+    """Each file of a store with its path in the copy. A log in several directories becomes one
+    directory. No link to a directory is followed."""
     own = root / paths.COMMIT_LOG
     for directory, names, files in os.walk(root, onerror=_refused):
         where = Path(directory)
@@ -97,13 +99,15 @@ def _pairs(root: Path, target: Path, log: Sequence[Path]) -> Iterator[tuple[Path
 
 
 def _refused(error: OSError) -> None:
-    """What a broker removes meanwhile is no error; a directory that may not be read is."""
+    """Raises the error of a listing, such as of a directory that may not be read. A directory that
+    a broker has removed meanwhile is no error."""
     if not isinstance(error, FileNotFoundError):
         raise CannotRead(path=str(error.filename), reason=error.strerror) from error
 
 
 def _copy(source: Path, target: Path, copied: Callable[[int], None]) -> int:
-    """Copies a regular file, holes as holes; what is none is left out. How many bytes of data."""
+    """Copies a regular file, holes as holes; anything else is left out. Returns how many bytes of
+    data were copied."""
     try:
         if not stat.S_ISREG(source.stat().st_mode):
             return 0
@@ -130,7 +134,7 @@ def _copy(source: Path, target: Path, copied: Callable[[int], None]) -> int:
 
 
 def corrupted_row(kind: str, fault: Fault) -> CorruptedRow:
-    """One thing that was done."""
+    """A fault as a row."""
     return {
         "type": "corrupted",
         "kind": kind,

@@ -1,6 +1,6 @@
-"""Faults that a store's copy can be given on purpose: what disks, crashes and hands leave behind.
+"""Faults that are done on purpose to the copy of a store: such as disks, crashes and people leave.
 
-Each takes a seeded choice and the copy's directory, does one thing to its files, and says what.
+Each function takes the copy and a seeded random choice, damages one place, and returns what it did.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rmqctl.errors import RmqctlError
 
 _PAGE = 4096
 _STRANGER = "notes.txt"
-#: Size and magic code of a record; and what stands before the length of its body, at least.
+#: Size and magic code of a record; and the least number of bytes before the length of its body.
 _HEAD = layouts.RECORD_MAGIC_CODE.offset + layouts.RECORD_MAGIC_CODE.size
 _BEFORE_LENGTHS = PREFIXES[0].size - 4
 
@@ -32,8 +32,8 @@ class NothingToDamage(RmqctlError):
 
 
 class Fault(NamedTuple):
-    """What was done: to which file (relative to the store), where in it, to how many bytes.
-    ``position`` and ``physical_offset`` are None where there is no one place."""
+    """A fault that was done: to which file (relative to the store), where in it, to how many bytes.
+    ``position`` and ``physical_offset`` are None where the fault has no single place."""
 
     path: str
     position: int | None
@@ -43,14 +43,14 @@ class Fault(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """A copy, its log and the choice."""
+    """A copy, its log and the random choice."""
 
     root: Path
     log: CommitLog
     chance: random.Random
 
     def record(self, *, is_last: bool = False) -> Record:
-        """A record of the log, or its last one. :raises NothingToDamage: there is none."""
+        """A chosen record of the log, or its last one. :raises NothingToDamage: there is none."""
         entries = self.log.files.entries
         numbers = [number for number, one in enumerate(entries) if self._is_whole(one.path)]
         if not is_last:
@@ -66,7 +66,7 @@ class Damaged(NamedTuple):
         raise NothingToDamage(what="a record in the log")
 
     def _record_at(self, number: int, position: int, *, is_last: bool) -> Record | None:
-        """The record at a place of a file, or the last of those that stand behind it there."""
+        """The record at a position of a file, or the last of the records behind that position."""
         mapped, last = self.log.files.file(number), None
         while position < mapped.size:
             step = self.log.step(number, position)
@@ -84,7 +84,7 @@ class Damaged(NamedTuple):
         return entry.path, physical_offset - entry.file_from_offset
 
     def log_file(self, what: str, *, least: int, middle: bool = False) -> Path:
-        """A file of the log. :raises NothingToDamage: there are fewer than ``least``."""
+        """A chosen file of the log. :raises NothingToDamage: it has fewer than ``least`` files."""
         entries = self.log.files.entries
         files = [entry.path for entry in entries if self._is_whole(entry.path)]
         if len(files) < least:
@@ -92,11 +92,11 @@ class Damaged(NamedTuple):
         return self.chance.choice(files[1:-1] if middle else files)
 
     def _is_whole(self, path: Path) -> bool:
-        """Whether a file is as long as it was: a fault before may have taken it, or its end."""
+        """Whether a file still has its length: a fault before may have removed it, or cut it."""
         return path.exists() and path.stat().st_size == self.log.file_size
 
     def queue_file(self) -> Path:
-        """A file of a queue with units in it. :raises NothingToDamage: there is none."""
+        """A chosen file of a queue with units in it. :raises NothingToDamage: there is none."""
         found = sorted(
             path
             for path in (self.root / paths.CONSUME_QUEUE).glob("*/*/*")
@@ -108,7 +108,7 @@ class Damaged(NamedTuple):
 
 
 def _stored(damaged: Damaged, path: Path, position: int, data: bytes, what: str) -> Fault:
-    """Bytes are written over others of a file."""
+    """Writes bytes over those at a position of a file, and returns the fault."""
     with path.open("r+b") as file:
         file.seek(position)
         file.write(data)
@@ -164,7 +164,7 @@ def _zeroed_page(damaged: Damaged) -> Fault:
 def _torn_tail(damaged: Damaged) -> Fault:
     record = damaged.record(is_last=True)
     path, start = damaged.place(record.physical_offset)
-    # Its lengths are not there yet: the rest is zeros, whatever came to disk.
+    # Lengths may lie in the part that was not written: the rest is zeros then.
     half = damaged.chance.randrange(_HEAD, _BEFORE_LENGTHS)
     (damaged.root / paths.ABORT).touch()
     rest = bytes(record.total_size - half)
@@ -279,6 +279,9 @@ KINDS: dict[str, Callable[[Damaged], Fault]] = {
 
 
 def faults_of(damaged: Damaged, kinds: list[str]) -> Iterator[tuple[str, Fault]]:
-    """Does some kinds, one after the other. :raises NothingToDamage: there is nothing for one."""
+    """Does faults of some kinds, one after the other.
+
+    :raises NothingToDamage: there is nothing that one of the kinds could damage.
+    """
     for kind in kinds:
         yield kind, KINDS[kind](damaged)

@@ -1,8 +1,9 @@
-"""lint: the directory of a store by names, lengths and rights alone; no file is opened but the
-first index files, whose lengths prove nothing, and what has no name of a file of the log, but may
-be one.
+"""lint: checks the directory of a store by the names, lengths and rights of its files alone. Only
+two kinds of file are opened: the first index files, whose lengths prove nothing, and files in the
+log's directory that are not named as log files are, but may be some.
 
-One look at each directory and one at each file: it takes as long for a terabyte as for nothing.
+Each directory is listed once, and each file is looked at once: the time does not grow with the
+bytes of the store.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from rmqctl.operations.verify.findings import (
 )
 from rmqctl.operations.verify.laterstart import check_later_start
 
-#: What a broker has open beside the files of its store: jars, connections, logs.
+#: How many files a broker has open beside those of its store: jars, connections, logs.
 _OTHER_FILES = 1000
 _OTHER_MAPS = 2000
 _DLEDGER = "dledger-"
@@ -68,7 +69,8 @@ class Limits(NamedTuple):
 
     @staticmethod
     def of_system() -> Limits:
-        """The hard limit counts: Java raises its own to it."""
+        """The limits of this system. The hard limit of open files counts: Java raises its own soft
+        limit to it."""
         _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
             maps = int(_MAX_MAP_COUNT.read_text())
@@ -89,7 +91,7 @@ class Summary(Tally):
 
     @property
     def files(self) -> int:
-        """Files that a broker keeps open."""
+        """How many files a broker keeps open."""
         return self.log_files + self.queue_files + self.index_files
 
     def row(self) -> dict[str, object]:
@@ -105,7 +107,7 @@ class Summary(Tally):
 
 
 class _File(NamedTuple):
-    """An entry of a directory; ``status`` is its own, also of a link."""
+    """An entry of a directory; ``status`` is its own, for a link that of the link."""
 
     name: str
     path: str
@@ -115,7 +117,7 @@ class _File(NamedTuple):
 def lint(
     root: Path, config: MessageStoreConfig, summary: Summary, limits: Limits | None = None
 ) -> Iterator[Finding]:
-    """Findings about a store's directories; fills ``summary``. Nothing is changed.
+    """Yields findings about a store's directories, and fills ``summary``. Nothing is changed.
 
     :param limits: what to compare the number of files with; None: this system's.
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
@@ -147,7 +149,7 @@ class _Lint:
         self.root, self.config, self.summary, self.limits = root, config, summary, limits
         self.rights = Rights(root)
         self.rights.note(str(root), root.stat())
-        #: Directories and files that the system refuses to read, and what it says.
+        #: Directories and files that the system refuses to read, each with the error.
         self._refused: dict[str, str] = {}
 
     def run(self) -> Iterator[Finding]:
@@ -172,8 +174,8 @@ class _Lint:
         yield from self._limits()
 
     def _part(self, part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-        """One part of the store. Where the system refuses a look, nobody can tell what else there
-        is of it: that is noted, and the other parts are looked at."""
+        """The findings of one part of the store. Where the system refuses to let it be read, the
+        refusal is noted, and the other parts are looked at."""
         try:
             yield from part()
         except CannotRead as error:
@@ -224,7 +226,8 @@ class _Lint:
     def _size(
         self, told: Callable[[Path, MessageStoreConfig], int]
     ) -> tuple[int, ConfigurationContradiction | None]:
-        """A length of files: where the configuration contradicts them that which they have."""
+        """The length of a kind of files by the configuration; where the files contradict that, the
+        length that they have."""
         try:
             return told(self.root, self.config), None
         except ConfigurationContradiction as error:
@@ -297,7 +300,8 @@ class _Lint:
             yield finding("queue-file-missing", **where, found="no file")
 
     def _ext(self) -> Iterator[Finding]:
-        """Of the extension nothing but owners and rights: its sizes are one queue's own."""
+        """Looks at owners and rights of the extension, at nothing else: each of its queues has a
+        file size of its own."""
         for topic in self._listed(str(self.root / paths.CONSUME_QUEUE_EXT)):
             for queue in self._listed(topic.path):
                 self.summary.queue_files += len(self._listed(queue.path))
@@ -314,9 +318,9 @@ class _Lint:
             yield from check_index_files(self.root, directory, size)
 
     def _config(self) -> Iterator[Finding]:
-        """Of the files of config/ owners, the right to read (a broker that is refused one starts
-        without what it says), and what a killed writer has left. What they say is for ``config
-        check``."""
+        """Looks at the files of config/: owners, the right to read (a broker that may not read one
+        starts without it), and what a killed writer has left. ``config check`` checks their
+        content."""
         directory = self.root / brokerjson.CONFIG
         yield from check_is_directory(self.root, brokerjson.CONFIG)
         for name in paths.scan_names(directory):
@@ -329,8 +333,8 @@ class _Lint:
                 yield finding("config-temporary-left", path=shown(self.root, path))
 
     def _listed(self, directory: str) -> list[_File]:
-        """What stands in a directory, by name; notes owners and rights. One that the system refuses
-        to list is noted, and empty."""
+        """The entries of a directory, by name; notes their owners and rights. A directory that the
+        system refuses to list is noted, and counts as empty."""
         found = []
         try:
             names = paths.scan_names(directory)
@@ -362,7 +366,7 @@ class _Lint:
 
 
 def _is_plain(file: _File, size: int) -> bool:
-    """Whether a file is one of its queue, with nothing to be said of it."""
+    """Whether a file is an ordinary one of its queue, about which there is no finding."""
     status = file.status
     is_regular = stat.S_ISREG(status.st_mode) and bool(status.st_mode & stat.S_IRUSR)
     is_whole = is_regular and status.st_size == size and is_offset_name(file.name)
@@ -370,9 +374,9 @@ def _is_plain(file: _File, size: int) -> bool:
 
 
 def _gaps(files: list[_File], size: int) -> Iterator[tuple[int, int]]:
-    """Ranges of offsets between files that no file has."""
+    """The ranges of offsets between files that no file covers."""
     offsets = [int(file.name) for file in files if is_offset_name(file.name)]
-    # A name between the files' own says nothing of what is missing.
+    # A name that is no multiple of the file size tells nothing of what is missing.
     starts = sorted(offset for offset in offsets if offset % size == 0)
     for one, other in pairwise(starts):
         if one + size < other:

@@ -1,6 +1,6 @@
-"""What a page draws of a store: files of the log, ranges of the queues, fill of the index.
+"""The data that a page draws of a store: files of the log, ranges of the queues, fill of the index.
 
-Everything is looked up where it lies; nothing is walked, so it takes moments on any store.
+It is looked up without walking over the log, which takes moments on any store.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class LogFile(NamedTuple):
-    """A file of the log: its path, relative to the store where it lies in it; its first physical
-    offset, its length, and the store time of its first record (ms), None where there is none."""
+    """A file of the log: its path (relative to the store if it lies in the store), its first
+    physical offset, its length, and the store time (ms) of its first record, None without one."""
 
     path: str
     offset: int
@@ -34,7 +34,7 @@ class LogFile(NamedTuple):
 
 
 class QueueRange(NamedTuple):
-    """The queue offsets that a queue has, the end exclusive."""
+    """The range of queue offsets that a queue has; its end is exclusive."""
 
     topic: str
     queue_id: int
@@ -43,7 +43,7 @@ class QueueRange(NamedTuple):
 
 
 class IndexFill(NamedTuple):
-    """An index file: how many of its items are taken, and the store times (ms) of its messages."""
+    """An index file: how many of its items are used, and the store times (ms) of its messages."""
 
     name: str
     items: int
@@ -54,9 +54,9 @@ class IndexFill(NamedTuple):
 
 @dataclass
 class Portrait:
-    """A store as its files show it. ``log_end`` is the physical offset where its log ends or cannot
-    be read any more, ``newest`` the newest store time before that; ``problems`` say what could not
-    be looked at."""
+    """A store as its files show it. ``log_end`` is the physical offset at which the log ends, or
+    from which on it cannot be read; ``newest`` is the newest store time before that. ``problems``
+    say what could not be looked at."""
 
     root: Path
     log: list[LogFile] = field(default_factory=list)
@@ -95,7 +95,7 @@ def _log(store: MessageStore, found: Portrait) -> None:
 
 def _queues(store: MessageStore, found: Portrait) -> None:
     for row in queues(store):
-        # What is kept of a compacted topic (5.x) goes by none of a log's range.
+        # The kept queue of a compacted topic (5.x) has nothing to do with the log's range.
         if row["type"] == "queue" and row.get("queue_type") != "SparseConsumeQueue":
             found.queues.append(
                 QueueRange(row["topic"], row["queue_id"], row["min_offset"], row["max_offset"])
@@ -117,7 +117,7 @@ def _index(store: MessageStore, found: Portrait) -> None:
 
 
 def gaps(log: list[LogFile]) -> Iterator[tuple[int, int]]:
-    """Where files of the log lack: from which physical offset to which."""
+    """The ranges of physical offsets for which the log lacks files."""
     for one, following in pairwise(log):
         if one.offset + one.size < following.offset:
             yield one.offset + one.size, following.offset

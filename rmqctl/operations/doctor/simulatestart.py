@@ -1,4 +1,4 @@
-"""simulate-start: what a broker's start would do to a store, and what would be lost by it."""
+"""simulate-start: what a broker's start would do to a store, and which messages it would lose."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
         TruncatedRow,
     )
 
-#: What a broker's recovery reads, decoding each record, from a disk of these days.
+#: Bytes of log that a broker's recovery reads and decodes in a second, from a present-day disk.
 _BYTES_A_SECOND = 250_000_000
 _OF_INDEX = "index-in-doubt"
-#: How the reason of a start begins that fails on a file of the log which is cut, or too long: no
-#: repair makes up what it lacks. An empty one, and one of another name, are moved away.
+#: The beginning of the reason why a start fails on a file of the log that is cut, or too long. No
+#: repair restores what such a file lacks; it moves away empty files and files of other names.
 _LENGTH_OF_LOG = re.compile(r"(?!consumequeue)[^:]*\b[0-9]{20}: [1-9][0-9]* bytes, not a file of")
 
 
 class StartNotPlayed(UnsupportedStore):
-    """A start that is not known here."""
+    """The start of this store is not known here."""
 
     template = (
         "{path}: {reason}, and only the start of a broker with a plain log and queues in files can "
@@ -54,7 +54,7 @@ class StartNotPlayed(UnsupportedStore):
 
 
 class Truncated(NamedTuple):
-    """A file that is cut, from one position to another."""
+    """A file that a start cuts: the position where its data ends before, and where after it."""
 
     path: Path
     start: int
@@ -62,7 +62,7 @@ class Truncated(NamedTuple):
 
 
 class LostOfQueue(NamedTuple):
-    """A queue after the start, and how many of its messages it then has no more."""
+    """A queue after the start, and how many of its messages it no longer has then."""
 
     state: QueueState
     lost: int
@@ -70,11 +70,11 @@ class LostOfQueue(NamedTuple):
 
 @dataclass
 class Simulation:
-    """What a start does; ``removals`` are what the retention deletes at once after it, and
-    ``is_damaged_near_end`` is of a log to which nothing is written: a clean stop's start would
-    delete it. ``is_misplaced``: it would go on at a file that is another one's. ``refusal``: why it
-    fails at opening what it may not write, whatever else there is; the rest is what a start does
-    that may."""
+    """What a start does. ``removals`` are the files that the retention deletes right after it.
+    ``is_damaged_near_end``: the log is so damaged near its end that it must not be written, for a
+    start after a clean stop would delete what stands there. ``is_misplaced``: the log ends at a
+    file whose name is another file's. ``refusal``: why the start fails, where the broker may not
+    write its files; the rest is what a start does that may."""
 
     root: Path
     version: str
@@ -117,14 +117,14 @@ def simulate_start(
     percent: int | None = None,
     read: Callable[[int], None] = lambda size: None,
 ) -> Simulation:
-    """Plays a start, and changes nothing.
+    """Simulates a start; changes nothing.
 
     :param version: one of :data:`~rmqctl.engine.rehearsal.model.VERSIONS`.
-    :param at: the time of the start, in ms, by which the retention judges; None is now.
-    :param percent: how full to take the disks; None: as they are.
-    :param read: told of bytes of the log that were read.
-    :raises StoreNotFound, NotAStore, StartNotPlayed, FileLengthUnproven, CannotRead: it cannot be
-        played.
+    :param at: the time of the start (ms), by which the retention judges; None is now.
+    :param percent: how full the disks are assumed to be; None: as full as they are.
+    :param read: called with the number of bytes of the log that were read.
+    :raises StoreNotFound, NotAStore, StartNotPlayed, FileLengthUnproven, CannotRead: the start
+        cannot be simulated.
     """
     from rmqctl.engine.files.paths import check_store
 
@@ -157,8 +157,9 @@ def _is_damaged_near_end(store: MessageStore) -> bool:
 
 
 def _check_playable(root: Path, config: MessageStoreConfig) -> None:
-    """:raises StartNotPlayed: another start than the one that is known here.
-    :raises FileLengthUnproven: with files of another length a broker does not start.
+    """:raises StartNotPlayed: the start of this store is not known here.
+    :raises FileLengthUnproven: the length of the log's files is unknown; with files of another
+        length a broker does not start.
     """
     reason = ""
     if dledger_logs(root) or config.enable_d_leger_commit_log:
@@ -181,7 +182,7 @@ def _check_playable(root: Path, config: MessageStoreConfig) -> None:
 
 
 def _compare_log(store: MessageStore, done: Simulation) -> None:
-    """Counts what can be read behind the end of the log, and notes the file that is cut there."""
+    """Counts the records behind the new end of the log, and notes the file that is cut there."""
     end, seen = done.outcome.walked_to, store.obstacle
     if end is None or end >= seen.offset:
         return
@@ -204,7 +205,7 @@ def _compare_log(store: MessageStore, done: Simulation) -> None:
 
 
 def _compare_queues(store: MessageStore, done: Simulation) -> None:
-    """What each queue has today and not after the start; queues that are cut on the way there."""
+    """Compares what each queue has now and after the start; notes the queues that are cut."""
     has_log = bool(store.commit_log.files.entries)
     for state in done.outcome.queues:
         if not state.directory.is_dir():
@@ -235,7 +236,7 @@ def _note_cut(queue: ConsumeQueue, state: QueueState, done: Simulation) -> None:
 
 
 def _ask_retention(store: MessageStore, done: Simulation, at: int, percent: int | None) -> None:
-    """What goes with the first rounds of the retention, of what the start has left."""
+    """Notes what the first rounds of the retention remove of what the start has left."""
     gone = {one.path for one in done.outcome.deleted}
     try:
         plan = retention.plan(store, at, percent=percent)
@@ -275,7 +276,7 @@ def step_row(step: Step) -> StepRow:
 
 
 def shown(root: Path, path: Path) -> str:
-    """A path for a row: relative to the store where it lies in it."""
+    """A path as rows have it: relative to the store if it lies in the store."""
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
@@ -304,7 +305,7 @@ def _queue_row(one: LostOfQueue) -> StartedQueueRow:
 
 
 def summary_row(done: Simulation, command: str | None = None) -> SimulateStartSummary:
-    """The summary: whether the broker starts, what that costs, and the ``command`` that is next."""
+    """The summary: whether the broker starts, what that costs, and the ``command`` to run next."""
     outcome = done.outcome
     first = outcome.first_scanned
     return {
@@ -329,8 +330,8 @@ def summary_row(done: Simulation, command: str | None = None) -> SimulateStartSu
 
 
 def next_words(done: Simulation) -> tuple[str, ...] | None:
-    """What is to be typed next, behind ``rmqctl`` and before the store; None: the broker may start,
-    or runs. ``{salvaged}`` and ``{plan}`` stand for names that are free."""
+    """The words of the next command, behind ``rmqctl`` and before the store; None: the broker may
+    start, or runs. ``{salvaged}`` and ``{plan}`` stand for names that no file has."""
     if done.outcome.is_in_use:
         return None
     if (done.outcome.reason or "").startswith((f"{paths.LOCK}:", f"{paths.CHECKPOINT}:")):
@@ -351,12 +352,12 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
 
 
 def estimated_seconds(size: int) -> float:
-    """How long a start reads so many bytes of log."""
+    """The seconds in which a start reads so many bytes of log."""
     return round(size / _BYTES_A_SECOND, 1)
 
 
 def verdict(done: Simulation) -> str:
-    """What comes out, in one line."""
+    """The verdict in one line."""
     outcome, name = done.outcome, f"A broker of {done.version}"
     messages = some(done.messages_lost, "message")
     lost = f"{messages} of the log and {done.queue_messages_lost} of its queues"
