@@ -1,4 +1,4 @@
-"""Commands that make queues and index anew, or bring a store in order.
+"""Commands that build queues and index anew, or bring a store in order.
 
 Other rooms use:
 

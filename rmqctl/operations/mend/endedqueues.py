@@ -1,6 +1,9 @@
-"""Queues of which the log has no message left. Queues that are made of the log alone would not have
-them, and their next message would be number 0 again: consumers that wait for the number at which
-the queue ended would never see it."""
+"""Ended queues: those whose messages have all expired from the log.
+
+A rebuild from the log alone would leave them out. Their next message would then get queue offset 0,
+and consumers that wait for the offset at which the queue ended would never see it. So each of them
+gets back its last unit, as a broker's own retention leaves it.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,16 @@ from rmqctl.engine.queue.consumequeue import UNIT, is_ext_addr
 from rmqctl.engine.queue.ends import queue_end
 from rmqctl.operations.mend.rebuildplan import RebuildPlan, log_range_now
 
-#: The size in a unit whose record is gone, and whose own size nobody knows: any positive one.
+#: The size that is stored in a unit whose record is gone and whose real size is unknown: any
+#: positive one will do.
 _UNKNOWN_SIZE = 1
 #: Bytes before a last unit: the queue files of no broker are longer than some megabytes.
 _MOST_BEFORE = 64 << 20
 
 
 class LastUnit(NamedTuple):
-    """The last unit of a queue, whose record is gone. ``size`` and ``tags_code`` are None where
-    nobody knows them."""
+    """The last unit of an ended queue. Its record is gone; ``size`` and ``tags_code`` are None
+    where they are unknown."""
 
     topic: str
     queue_id: int
@@ -37,13 +41,14 @@ class LastUnit(NamedTuple):
 
 
 def keep_ended_queues(plan: RebuildPlan, building: Path) -> int:
-    """Adds those of a plan's queues to what was built of the log; how many there are."""
+    """Adds the ended queues among a plan's queues to what was built from the log. Returns how many
+    were added."""
     if not plan.queues:
         return 0
     size, built = plan.consume_queue_file_size, building / paths.CONSUME_QUEUE
 
     def is_missing(topic: str, queue_id: int) -> bool:
-        # Asked before a queue is opened, which takes ten times as long: most were built.
+        # Most queues were built. To ask that first takes a tenth of the time of opening a queue.
         return plan.includes(topic, queue_id) and not os.path.exists(f"{built}/{topic}/{queue_id}")
 
     # Of a store whose broker runs retention may have removed what the plan still saw, and no scan.
@@ -60,8 +65,8 @@ def keep_ended_queues(plan: RebuildPlan, building: Path) -> int:
 def _keep_ended_batch_queues(
     plan: RebuildPlan, building: Path, file_size: int, log_min_offset: int
 ) -> int:
-    """Batch queues (5.x) with no record in the log: their last file, as a broker's own retention
-    leaves it (``MappedFileQueue#deleteExpiredFileByOffset``). How many there are."""
+    """Keeps the last file of each batch queue (5.x) that has no record in the log, as a broker's
+    own retention does (``MappedFileQueue#deleteExpiredFileByOffset``). Returns their number."""
     written = 0
     for where in paths.queue_directories(plan.root / paths.BATCH_CONSUME_QUEUE):
         directory = building / paths.BATCH_CONSUME_QUEUE / where.topic / str(where.queue_id)
@@ -87,8 +92,8 @@ def ended_queues(
     log_min_offset: int,
     includes: Callable[[str, int], bool] = lambda topic, queue_id: True,
 ) -> Iterator[LastUnit]:
-    """Those of a store with queue files of that size whose last unit leads to a place before the
-    log. A queue that does not end as a broker leaves it is passed over."""
+    """The ended queues of a store whose queue files have that size: their last unit points to an
+    offset before the log's first. A queue whose end no broker leaves like that is passed over."""
     for where in paths.queue_directories(root / paths.CONSUME_QUEUE):
         if not includes(where.topic, where.queue_id):
             continue
@@ -109,9 +114,9 @@ def ended_queues(
 
 
 def write_last_units(building: Path, ends: Iterable[LastUnit], file_size: int) -> int:
-    """Makes the queues that are not below ``building`` yet, with their last unit alone, as a
-    broker's own retention leaves them (``ConsumeQueue#deleteExpiredFile`` keeps the last file). How
-    many there are."""
+    """Makes those of the queues that are not below ``building`` yet. Each gets its last unit alone,
+    as a broker's own retention leaves it (``ConsumeQueue#deleteExpiredFile`` keeps the last file).
+    Returns how many were made."""
     written = 0
     for end in ends:
         directory = building / paths.CONSUME_QUEUE / end.topic / str(end.queue_id)

@@ -1,8 +1,8 @@
 """rebuild --missing: adds to queues and index what the log has and they lack, and nothing else.
 
-A queue gets the units behind its last one, or all when it is not there; the index gets the keys
-behind its last item. What stands in them is not looked at: that is ``verify``'s, and what is wrong
-there is mended by a whole rebuild.
+A queue gets the units behind its last one, or all units where the queue is not there; the index
+gets the keys behind its last item. The units and items that are there are not checked: ``verify``
+does that, and a whole rebuild mends what is wrong with them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MissingSummary:
-    """What was added, or with a dry run would be; ``damage`` is what the log has lost itself."""
+    """What was added, or would be (dry run). ``damage`` are the stretches of the log that cannot be
+    read."""
 
     records: int = 0
     units: int = 0
@@ -47,11 +48,11 @@ def add_missing(
     dry_run: bool = False,
     jobs: int = 1,
 ) -> MissingSummary:
-    """Adds to ``queues``, ``index`` or ``all``; with ``dry_run`` only counts. The log is read by
-    ``jobs`` threads.
+    """Adds what is missing to ``queues``, ``index`` or ``all``; with ``dry_run`` it only counts.
+    ``jobs`` threads read the log.
 
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
-    :raises CannotWrite: the disk is full; what was added stays, and doing it again goes on.
+    :raises CannotWrite: the disk is full. What was added stays, and a second run goes on from it.
     """
     paths.check_store(root)
     config = as_written(root, config)
@@ -60,7 +61,7 @@ def add_missing(
         checked_plan(store)  # Where a writing store would refuse to open, a dry run does too.
         if dry_run:
             return _run(store, known, what, None, progress, jobs)
-    # Opening must not catch up: a queue that is not there would begin with its last units.
+    # Opening must not catch up itself: an absent queue would then begin with its last units.
     with MessageStore(root, config, writable=True, catches_up=False) as store:
         derived = DerivedWriter(
             store.dispatcher,
@@ -70,7 +71,7 @@ def add_missing(
         try:
             restoring = not store.plan.is_clean
             summary = _run(store, known, what, derived, progress, jobs, restoring=restoring)
-            # What was not asked for is caught up with as by any opening.
+            # The structure that was not asked for catches up as it does whenever a store is opened.
             store.catch_up()
         except OSError as error:
             raise paths.writing_error(root, error) from error
@@ -78,7 +79,7 @@ def add_missing(
 
 
 class _Known:
-    """Up to where the queues and the index of a store go: physical offsets."""
+    """The physical offsets up to which the queues and the index of a store go."""
 
     def __init__(self, store: MessageStore) -> None:
         self.queues: dict[tuple[str, int], int] = {}

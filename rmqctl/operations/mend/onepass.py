@@ -39,7 +39,7 @@ _QUEUES_OF_TOPIC = 8
 
 @dataclass(slots=True)
 class RebuildSummary:
-    """What a rebuild did; ``damage`` are the stretches of the log that it had to leave out."""
+    """What a rebuild did. ``damage`` are the stretches of the log that it had to leave out."""
 
     records: int = 0
     units: int = 0
@@ -48,7 +48,7 @@ class RebuildSummary:
     damage: list[Damage] = field(default_factory=list)
     refused_topics: list[str] = field(default_factory=list)
     kept: list[Path] = field(default_factory=list)
-    #: Why a store that was not closed cleanly is not in order now; empty: it is.
+    #: Why a store that was not closed cleanly could not be brought in order; empty: it is in order.
     not_in_order: str = ""
 
 
@@ -57,7 +57,8 @@ Build = Callable[[RebuildPlan, Path, Progress | None], RebuildSummary]
 
 
 def one_pass(jobs: int) -> Build:
-    """One pass in this process, by so many threads; the directory is there, and empty."""
+    """Builds a plan's structures in one pass, by ``jobs`` threads of this process. The directory
+    exists and is empty."""
 
     def build(plan: RebuildPlan, output: Path, progress: Progress | None) -> RebuildSummary:
         summary = _Builder(plan, output, jobs).run(progress)
@@ -95,14 +96,14 @@ class _Builder:
         self._queues, self._index = queues, index
         self._batch_queues = batch_queues_of(plan, output)
         self._derived = DerivedWriter(self._dispatcher, queues, index)
-        #: Puts units, a bulk after the other, while the index gets its items.
+        #: The thread that puts units, one bulk after the other, while the index gets its items.
         self._units = Behind("units", is_threaded=jobs > 1)
         self._names = NewNames(output, is_ahead=jobs > 1)
         self._pending: list[UnitBatch | Plain] = []
         self._pending_ext: list[NDArray[np.int64]] = []
         self._pending_units = 0
         self._queue_count = 0
-        #: Units that damage so far may have swallowed.
+        #: How many units may have been lost to the damage met so far.
         self._max_gap = plan.spare_gap
 
     def run(self, progress: Progress | None) -> RebuildSummary:
@@ -144,8 +145,8 @@ class _Builder:
         return self._finish(scanner)
 
     def _entries(self, scanner: Scanner) -> Generator[ScanEntry | Plain]:
-        """The whole log; plain records in full where units are chosen among, or get their store
-        times, too."""
+        """The entries of the whole log. Plain records come in full where only some units are
+        wanted, or where units need their store times."""
         from rmqctl.engine.scan.plain import PlainWanted
 
         if self._plan.topic is not None or self._plan.queue_id is not None:
@@ -158,8 +159,11 @@ class _Builder:
         return scanner.scan_plain(wanted)
 
     def _note_filled(self, batch: Batch, lost: int, scanner: Scanner) -> int:
-        """``lost`` with the bytes of a batch's fillers. What lies before them has a gap for other
-        reasons: how long it may be does not depend on how many units wait, or for which thread."""
+        """Adds the bytes of a batch's fillers to ``lost``.
+
+        Units in front of a filler have gaps for other reasons. They are put before, so that the
+        allowed length of a gap never depends on how many units wait, or on the number of threads.
+        """
         filled = filled_bytes(batch)
         if filled:
             self._put_pending(scanner)
@@ -187,7 +191,7 @@ class _Builder:
             self._put_keys(key_batch(batch), int(batch.physical_offset[-1]))
 
     def _put_batch_units(self, batch: Batch) -> None:
-        """Units of batch queues."""
+        """Puts the units of batch queues."""
         from rmqctl.engine.dispatch.batches import batch_queue_units
 
         if self._batch_queues is None:
@@ -207,9 +211,9 @@ class _Builder:
             self._note_pending(plain.units, scanner)
 
     def _note_pending(self, count: int, scanner: Scanner) -> None:
-        """So many more units are to be put, which they are when there are enough of them."""
+        """Notes that ``count`` more units wait, and has them put when there are enough of them."""
         self._pending_units += count
-        # Each is opened for a bulk; of the first one nobody knows yet how many it has.
+        # A bulk opens each of its queues. Their number is only known after the first bulk.
         queues = self._queue_count or _QUEUES_OF_TOPIC * len(scanner.topics.names)
         if self._pending_units >= bulk_units(queues, is_first=not self._summary.units):
             self._put_pending(scanner)
@@ -219,8 +223,8 @@ class _Builder:
         self._summary.index_items += len(keys.key_hash)
 
     def _put_pending(self, scanner: Scanner, *, is_last: bool = False) -> None:
-        """Has the units that wait put; unless they are the last ones their queues' names are then
-        on their way to disk."""
+        """Has the waiting units put. Unless they are the last ones, the names of their queues are
+        then being forced to disk."""
         import numpy as np
 
         if not self._pending:
@@ -253,7 +257,7 @@ class _Builder:
 
 
 def _wanted(plan: RebuildPlan, units: UnitBatch, scanner: Scanner) -> UnitBatch:
-    """The units of the queues that were asked for."""
+    """Those of the units whose queues were asked for."""
     import numpy as np
 
     if plan.topic is None and plan.queue_id is None and plan.only is None:
@@ -270,8 +274,11 @@ def _wanted(plan: RebuildPlan, units: UnitBatch, scanner: Scanner) -> UnitBatch:
 
 
 def finds_queue(plan: RebuildPlan) -> bool:
-    """Whether there is a queue of those asked for: in the store, else in the log, which is read up
-    to its first message. :raises CannotRead: the system refuses a file of the log."""
+    """Whether one of the queues that were asked for exists: in the store, or else in the log, which
+    is read up to the first message of one.
+
+    :raises CannotRead: the system refuses a file of the log.
+    """
     for name in (paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE):
         there = paths.queue_directories(plan.root / name)
         if any(plan.includes(where.topic, where.queue_id) for where in there):
@@ -295,7 +302,7 @@ def finds_queue(plan: RebuildPlan) -> bool:
 
 
 def batch_queues_of(plan: RebuildPlan, output: Path) -> BatchQueueTableWriter | None:
-    """Who writes the batch queues; None: there are none."""
+    """The writer of a plan's batch queues; None where there are none."""
     size = plan.batch_queue_file_size
     if size is None or not plan.queues:
         return None

@@ -1,10 +1,11 @@
-"""A store's messages as a new store with a log of records alone: what a broker of a DLedger group
-has kept, for a broker that is in none.
+"""A new store with a plain log, from the store of a DLedger group's member: for a broker that is
+in no group.
 
-The records follow each other in the order of the log, in files of the same size, as a broker puts
-them. Each gets the address at which it stands then, and so change what names addresses: the offset
-of its half message in what ends a transaction, the record's own checksum, queues, index and offset
-message ids. Queue offsets, and with them the progress of consumers, stay.
+The records follow each other in the order of the old log, in files of the same size, as a broker
+puts them. Each record gets a new physical offset. Everything that names physical offsets changes
+with it: the offset of the half message in a record that ends a transaction, the checksum that
+covers the record, the queues, the index and the offset message ids. Queue offsets stay, and with
+them the progress of consumers.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from rmqctl.rows.exported import Exported
 
 _LONG, _INT = Struct(">q"), Struct(">i")
 _PLACE = layouts.RECORD_PHYSICAL_OFFSET.offset
-#: Where the offset of the half message stands, by the kinds of hosts.
+#: Position in a record of the offset of its half message, by the kinds of hosts.
 _HALF = {
     flags: next(one for one in layout.fields if one.name == "prepared_transaction_offset").offset
     for flags, layout in layouts.RECORD_PREFIX.items()
@@ -59,7 +60,7 @@ _WRITTEN = 4 << 20
 
 
 def log_range(root: Path, config: MessageStoreConfig) -> int:
-    """How many bytes of log there are to be read. Errors as of :func:`write_plain_store`."""
+    """How many bytes of log have to be read. Errors as of :func:`write_plain_store`."""
     paths.check_store(root)
     log = open_commit_log(root, config, commit_log_file_size(root, config))
     try:
@@ -71,13 +72,14 @@ def log_range(root: Path, config: MessageStoreConfig) -> int:
 def write_plain_store(
     root: Path, config: MessageStoreConfig, output: Path, progress: Progress | None = None
 ) -> Exported:
-    """Makes the store, which appears in its place when it is whole; the other one is only read.
+    """Makes the new store, which appears at ``output`` when it is whole; the old one is only read.
     Damage is left out, and counted.
 
     :raises StoreNotFound, NotAStore: there is no store.
-    :raises OutputExists: ``output`` holds something. :raises OutputInUse: another one builds it.
+    :raises OutputExists: ``output`` holds something.
+    :raises OutputInUse: another process builds it.
     :raises CannotWrite: the disk is full.
-    :raises FileLengthUnproven, FileLengthContradiction: nobody knows how long the log's files are.
+    :raises FileLengthUnproven, FileLengthContradiction: the length of the log's files is unknown.
     """
     paths.check_store(root)
     free_place(output)
@@ -103,7 +105,7 @@ def write_plain_store(
             shutil.rmtree(kept)
         _keep_numbers(root, config, building, plain)
         carry_timer(root, config, building, plain)
-        # Its close writes the checkpoint, and takes the lock and abort away.
+        # Closing the new store writes the checkpoint, and removes the files lock and abort.
         MessageStore(building, plain, writable=True).close()
         durable.sync_directories(building)
         return done
@@ -112,14 +114,15 @@ def write_plain_store(
 def _keep_numbers(
     root: Path, config: MessageStoreConfig, building: Path, plain: MessageStoreConfig
 ) -> None:
-    """Queues whose messages have all expired go on where they were."""
+    """Has queues whose messages have all expired go on at their old queue offset."""
     with MessageStore(root, config) as store:
         ends = ended_queues(root, store.queues.file_size, store.min_offset)
         write_last_units(building, ends, plain.mapped_file_size_consume_queue)
 
 
 def _write_log(log: CommitLog, directory: Path, progress: Progress) -> tuple[Exported, int]:
-    """What was written, and how many bytes of the log could not be read."""
+    """Writes the new log. Returns what was written, and how many bytes of the old log could not be
+    read."""
     directory.mkdir()
     messages = damages = mismatches = lost = 0
     #: New addresses of half messages by their old ones.
@@ -148,10 +151,11 @@ def _records(batch: Batch) -> Iterator[tuple[int, bytearray]]:
 
 
 class _NewLog:
-    """Files of a log that get one record after the other, each forced to disk when it is full."""
+    """A log that gets one record after the other. Each of its files is forced to disk when it is
+    full."""
 
     def __init__(self, directory: Path, file_size: int, first: int) -> None:
-        """:param first: in the file of that offset the log begins."""
+        """:param first: the offset of the log's first file."""
         self._directory, self._file_size = directory, file_size
         self._next_file = first // file_size * file_size
         # There is no room in a file that is not there.
@@ -159,7 +163,8 @@ class _NewLog:
         self._file: BinaryIO | None = None
 
     def put(self, data: bytearray, topic: str, halves: dict[int, int]) -> None:
-        """Gives a record its place, and stores it; ``halves`` gets it when it is a half message."""
+        """Stores a record at the end of the log. ``halves`` gets the new offset of a half
+        message."""
         if len(data) + END_FILE_MIN_BLANK_LENGTH > self._file_size - self._position:
             self._roll()
         place = self._file_from_offset + self._position
@@ -203,7 +208,7 @@ class _NewLog:
 
 
 def _put_place(data: bytearray, place: int, halves: dict[int, int]) -> None:
-    """Stores a record's own address in it, the one of its half message, and then the checksum."""
+    """Stores in a record its physical offset, that of its half message, and then the checksum."""
     end = len(data) - CRC32_RESERVED_LENGTH
     last = data[end:]
     has_crc = last.startswith(CRC_HEAD) and property_crc(bytes(data[:end])) == last

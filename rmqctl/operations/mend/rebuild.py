@@ -1,8 +1,8 @@
 """rebuild: queues and index from the log, byte for byte what RocketMQ would have written.
 
-Everything is built in a staging directory and renamed; what stood there before is kept until it
-is purged. A gap that damage left in a queue is filled with pre-blank units, so that the messages
-behind it keep their queue offsets and consumers their progress.
+Everything is built in a staging directory and then renamed. The former queues and index are kept
+until they are purged. Where damage of the log leaves a gap in a queue, pre-blank units fill it: so
+the messages behind it keep their queue offsets, and consumers their progress.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ __all__ = [
     "summary_row",
 ]
 
-#: Of a DLedger member's store: only its broker ends what a crash has left.
+#: Why the store of a DLedger member is not brought in order: only its broker ends what a crash has
+#: left.
 _AFTER_A_CRASH = (
     "its broker's next start throws away index files that are newer than the checkpoint. Start and "
     "stop it once before you rebuild the index."
@@ -75,11 +76,11 @@ def rebuild_to(
     """Builds ``consumequeue/`` and ``index/`` in the new directory ``output``, which appears when
     they are whole; the store is only read.
 
-    ``build`` does it in another way than one pass in this process, by ``jobs`` threads.
-
-    :raises OutputExists: ``output`` holds something. :raises OutputInUse: another one builds it.
+    :param build: how to build; by default one pass by ``jobs`` threads of this process.
+    :raises OutputExists: ``output`` holds something.
+    :raises OutputInUse: another process builds it.
     :raises CannotWrite: the disk is full.
-    :raises QueuesUnexplained: queues that are there would not be built.
+    :raises QueuesUnexplained: queues that the store has would not be built.
     """
     check_explained(plan)
     with new_directory(output) as building:
@@ -93,18 +94,19 @@ def rebuild_in_place(
     *,
     jobs: int = 1,
 ) -> RebuildSummary:
-    """Builds aside under the store's lock, then swaps (:mod:`rmqctl.operations.mend.swap`). A
-    store that was not closed cleanly is then brought in order as by a start, which would throw a
-    new index away; where that is refused the summary says why, and the store stays as a crash left
-    it.
+    """Builds aside under the store's lock, then swaps (:mod:`rmqctl.operations.mend.swap`).
+
+    A store that was not closed cleanly is then brought in order as a start would do it, or else the
+    broker's own start would throw the new index away. Where that is refused the summary says why,
+    and the store stays one that was not closed cleanly.
 
     The former files are kept in ``rmqctl-old-<time>/`` (see :func:`purge`). A killed run leaves
-    each directory old or new, and the next one removes what it had built; a failed one leaves all
-    of them old.
+    each directory either old or new, and the next run removes what it had built. A failed run
+    leaves all of them old.
 
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     :raises CommitLogMissing: the log is not there; nothing was changed.
-    :raises QueuesUnexplained: queues that are there would not be built; nothing was changed.
+    :raises QueuesUnexplained: queues that the store has would not be built; nothing was changed.
     :raises FileLengthUnproven: the log may have been cut, and what it has lost would be taken from
         the queues; nothing was changed.
     :raises SymbolicLinkRefused: what would be replaced, or the place to build in, is a link.
@@ -121,7 +123,7 @@ def rebuild_in_place(
 
 
 def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> RebuildSummary:
-    """:func:`rebuild_in_place` itself."""
+    """Builds and swaps under the store's lock; errors as of :func:`rebuild_in_place`."""
     root = plan.root
     check_not_amid_repair(root)
     check_understood(root, plan.config, log_stays=True)
@@ -153,7 +155,8 @@ def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> Rebu
 
 
 def _swapped(plan: RebuildPlan, staging: Path) -> list[Path]:
-    """Directories that change places: whole ones, or the queues that were asked for."""
+    """The directories that change places: whole ones, or those of the queues that were asked
+    for."""
     if plan.topic is None and plan.queue_id is None:
         return [Path(name) for name in plan.structures]
     queues = {

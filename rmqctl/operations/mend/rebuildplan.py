@@ -1,4 +1,4 @@
-"""The plan of a rebuild: what it will write, what is in its way, and the consent that it needs."""
+"""The plan of a rebuild: what it will write, what prevents it, and the consent that it needs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from rmqctl.operations.mend.swap import kept_directories
 if TYPE_CHECKING:
     from rmqctl.rows.reports import PlanRow
 
-#: Queues that an error names.
+#: How many queues an error names at most.
 _MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
-    """What a rebuild will do. ``topic`` and ``queue_id``, or ``only``, narrow it to some queues;
-    ``unexplained`` are those of them that stand in its way (:exc:`QueuesUnexplained`)."""
+    """What a rebuild will do. ``topic`` and ``queue_id``, or ``only``, narrow it to some queues.
+    ``unexplained`` are those of them that prevent it (:exc:`QueuesUnexplained`)."""
 
     root: Path
     config: MessageStoreConfig
@@ -43,18 +43,18 @@ class RebuildPlan:
     queue_id: int | None
     commit_log_file_size: int
     consume_queue_file_size: int
-    #: Size of the extension files that the queues get; None: they have plain tags codes.
+    #: Size of the extension files that the queues get; None: their units have plain tags codes.
     consume_queue_ext_file_size: int | None
-    #: Whether the store has an extension, which goes with the queues that it belongs to.
+    #: Whether the store has an extension (``consumequeue_ext/``): it is replaced with its queues.
     has_consume_queue_ext: bool
     log_min_offset: int
     log_bytes: int
     unexplained: tuple[UnexplainedQueue, ...] = ()
-    #: So long a gap in a queue is filled anywhere, not only behind what the log has lost.
+    #: A gap in a queue up to this many units is filled even where the log has lost nothing.
     spare_gap: int = 0
     #: Size of the files of batch queues; None: there are no topics with such queues.
     batch_queue_file_size: int | None = None
-    #: Topic and number of the queues that are built; None: all that the other fields name.
+    #: Topic and number of the only queues to be built; None: all that the other fields name.
     only: frozenset[tuple[str, int]] | None = None
 
     def includes(self, topic: str, queue_id: int) -> bool:
@@ -79,10 +79,11 @@ def plan_rebuild(
     topic: str | None = None,
     queue_id: int | None = None,
 ) -> RebuildPlan:
-    """Looks at the store and says what a rebuild of ``queues``, ``index`` or ``all`` will do.
+    """Looks at the store, and plans a rebuild of ``queues``, ``index`` or ``all``.
 
-    :raises StoreNotFound, NotAStore, FileLengthContradiction, QueueFilesTooSmall, UsageError: it
-        cannot be done. :raises NotAFile: something else stands in place of a file of the log.
+    :raises StoreNotFound, NotAStore, FileLengthContradiction, QueueFilesTooSmall, UsageError: the
+        rebuild cannot be done.
+    :raises NotAFile: something else than a file stands in place of a file of the log.
     """
     paths.check_store(root)
     if topic is not None:
@@ -95,7 +96,7 @@ def plan_rebuild(
     is_said = config.is_explicit("enable_consume_queue_ext")
     writes_ext = config.enable_consume_queue_ext or (has_ext and not is_said)
     log = open_commit_log(root, config, commit_log_file_size(root, config))
-    # Queues without what is in it would seem whole.
+    # Queues that lack the units of that file would seem whole.
     log.files.check_regular()
     plan = RebuildPlan(
         root=root,
@@ -122,7 +123,8 @@ def plan_rebuild(
 
 
 def as_it_is_now(plan: RebuildPlan) -> RebuildPlan:
-    """The plan for the store as it is now: a broker may have written, and removed, since.
+    """The plan for the store as it is now: since it was made, a broker may have written or removed
+    files.
 
     :raises NotAFile: as of :func:`plan_rebuild`.
     """
@@ -132,7 +134,7 @@ def as_it_is_now(plan: RebuildPlan) -> RebuildPlan:
 
 
 def log_range_now(plan: RebuildPlan) -> tuple[int, int]:
-    """Where the log begins and ends by now. :raises NotAFile: as of :func:`plan_rebuild`."""
+    """Where the log begins and ends now. :raises NotAFile: as of :func:`plan_rebuild`."""
     with closing(open_commit_log(plan.root, plan.config, plan.commit_log_file_size)) as log:
         log.files.check_regular()
         return log.min_offset, log.files.end_offset
@@ -144,8 +146,9 @@ def _unexplained(plan: RebuildPlan) -> tuple[UnexplainedQueue, ...]:
 
 
 def _check_index_geometry(root: Path, config: MessageStoreConfig) -> None:
-    """An index of other sizes than the broker's would be unreadable to it. Where one of the files
-    has the size that is taken, others are cut or strangers, and replaced."""
+    """Refuses an index whose files all have another size than the settings say: the broker could
+    not read the new one. Where one file has the right size, the others are cut files or no index
+    files, and are replaced."""
     geometry = config.index_geometry
     if config.is_explicit("max_hash_slot_num") or config.is_explicit("max_index_num"):
         return
@@ -164,7 +167,7 @@ def _check_index_geometry(root: Path, config: MessageStoreConfig) -> None:
 
 
 def check_explained(plan: RebuildPlan) -> None:
-    """:raises QueuesUnexplained: queues that are there would not be built."""
+    """:raises QueuesUnexplained: queues that the store has would not be built."""
     queues = plan.unexplained
     if queues:
         named = ", ".join(f"{one.topic!r}/{one.queue_id}" for one in queues[:_MOST_NAMED])
@@ -176,7 +179,7 @@ def check_explained(plan: RebuildPlan) -> None:
 
 
 def ask_consent(plan: RebuildPlan, *, in_place: bool, purge: bool) -> None:
-    """:raises NeedsConsent: says what would be replaced or removed."""
+    """:raises NeedsConsent: it says what would be replaced or removed."""
     if in_place:
         names = " and ".join(plan.structures)
         some = "" if plan.topic is None and plan.queue_id is None else "some queues of "

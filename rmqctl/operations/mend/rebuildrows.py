@@ -1,4 +1,4 @@
-"""What a rebuild has done, as rows."""
+"""The rows of a rebuild: what it did, and what it had to leave out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def damage_rows(summary: RebuildSummary) -> Iterator[DamageRow]:
-    """What had to be left out, as rows."""
+    """The stretches of the log that had to be left out, as rows."""
     for damage in summary.damage:
         yield damage_row(damage)
     for topic in summary.refused_topics:

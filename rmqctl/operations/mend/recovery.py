@@ -1,4 +1,4 @@
-"""What opening a store for writing does with it first, as a row; and doing only that."""
+"""The recovery with which a store is opened for writing: told as a row, or done alone."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def _silent(done: int, total: int) -> None:
 def checked_plan(
     store: MessageStore, progress: Progress = _silent, *, strict: bool = False
 ) -> StartPlan:
-    """What opening a store for writing would do, of one that is open for reading.
+    """What would happen if a store, here open for reading, were opened for writing.
 
     Raises what :func:`~rmqctl.engine.files.paths.check_writable` does, and:
 
-    :param strict: files of queues and index are refused whose lengths are not those of the
-        settings. Else they are taken as they are, and said to lack something.
+    :param strict: refuse files of queues and index whose lengths are not those of the settings.
+        Otherwise they are taken as they are, and the plan says that they lack something.
     :raises FileLengthUnproven, FileLengthContradiction, CannotRead, DamagedStore, CommitLogMissing,
-        QueueHasHole: it would be refused.
-    :raises UnsupportedStore: nobody writes such a store.
+        QueueHasHole: the opening would be refused.
+    :raises UnsupportedStore: such a store cannot be written.
     """
     paths.check_writable(store.root)
     check_understood(store.root, store.config)
@@ -71,10 +71,10 @@ def recovery_row(plan: StartPlan) -> RecoveryRow:
 
 
 def why_not_in_order(root: Path, config: MessageStoreConfig) -> str:
-    """:func:`bring_in_order` of a store whose queues, or index, were just made anew; "" when that
-    is done, else why it is not: the store stays as a crash has left it.
+    """Runs :func:`bring_in_order` on a store whose queues or index were just made anew. Returns ""
+    when that is done, else why it could not be: the store stays one that was not closed cleanly.
 
-    Errors as of a store that is opened for writing, but those that a rebuild does not mend.
+    Errors as of opening a store for writing, but for those that a rebuild cannot mend.
     """
     try:
         bring_in_order(root, config)
@@ -90,8 +90,8 @@ def why_not_in_order(root: Path, config: MessageStoreConfig) -> str:
 
 
 def bring_in_order(root: Path, config: MessageStoreConfig) -> None:
-    """Does what a start does with a store that needs it, and closes it; of another one nothing.
-    Errors as of a store that is opened for writing."""
+    """Does what a start does to a store that needs it, and closes the store; a store that needs
+    nothing is left alone. Errors as of opening a store for writing."""
     with MessageStore(root, config) as store:
         store.check_log_lengths()
         plan = store.start_plan()

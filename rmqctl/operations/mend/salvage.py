@@ -1,9 +1,9 @@
 """salvage: a new store with every message that can be read, where it was.
 
-Records keep their physical and queue offsets, past any number of places that cannot be read. What
-stands in place of those lets a broker go on to what lies behind
+Records keep their physical and queue offsets, whatever the number of places that cannot be read.
+Fillers take those places, so that a broker reads on to the records behind them
 (:mod:`rmqctl.engine.record.filler`). Queues and index are then written as by ``rebuild``, and the
-checkpoint as by a clean stop. The store that is salvaged, and the other one, are only read.
+checkpoint as by a clean stop. The damaged store and its second copy are only read.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ from rmqctl.operations.progress import Progress
 if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
 
-#: Bytes of a gap up to which the units in it are held: a longer one is a lost file, of which
-#: nothing is left that could be put right.
+#: The longest gap (bytes) whose units are held in memory. A longer gap is a lost file, in which no
+#: record is left that could be put right.
 _LONGEST_LOOKED_INTO = 64 << 20
 
-#: Bytes behind the end of the log in which a damaged last record, and others, are looked for.
+#: How many bytes behind the end of the log are searched for a damaged last record and more.
 _NEAR_END = 1 << 20
 
-#: Units that a queue lacks where one of its records says, wrongly, that it is another queue's.
+#: How many units a queue lacks where one of its records wrongly says to be of another queue.
 _SPARE_GAP = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """What is asked for. ``other`` is a second copy of the store."""
+    """What a salvage is asked to do. ``other`` is a second copy of the store."""
 
     root: Path
     config: MessageStoreConfig
@@ -85,8 +85,8 @@ class Salvage:
 
 
 class FilledGap(NamedTuple):
-    """A gap, how many bytes of it are again what they were, and how many records of it come from
-    the other log."""
+    """A gap, how many of its bytes are restored, and how many of its records come from the other
+    log."""
 
     gap: Gap
     restored_bytes: int
@@ -109,13 +109,13 @@ class SalvagePlan:
     misnamed: dict[int, Path] = field(default_factory=dict)
 
     def filled(self, physical_offset: int) -> Piece | None:
-        """The piece that stands where a record was lost."""
+        """The piece that takes the place of a lost record."""
         at = bisect_right(self.pieces, physical_offset, key=lambda piece: piece.start) - 1
         piece = self.pieces[at] if at >= 0 else None
         return piece if piece is not None and physical_offset < piece.end else None
 
     def lost_units(self) -> Iterator[LostUnit]:
-        """Units of all queues whose records cannot be read, queue by queue."""
+        """The units whose records cannot be read: of all queues, queue by queue."""
         queues = _queue_table(self.wanted.root, self.wanted.config)
         return units_in_gaps(queues, self.reading.gaps, self.reading.end)
 
@@ -126,7 +126,7 @@ class SalvagePlan:
 
 
 def log_bytes(wanted: Salvage) -> int:
-    """How much log there is to be read. Errors as of :func:`plan_salvage`."""
+    """How many bytes of log have to be read. Errors as of :func:`plan_salvage`."""
     paths.check_store(wanted.root)
     file_size = commit_log_file_size(wanted.root, wanted.config)
     log = open_commit_log(wanted.root, wanted.config, file_size)
@@ -137,12 +137,12 @@ def log_bytes(wanted: Salvage) -> int:
 
 
 def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePlan:
-    """Reads the whole log and decides what stands where; changes nothing.
+    """Reads the whole log, and decides what the new log holds at each place; changes nothing.
 
-    :raises StoreNotFound, NotAStore: there is no store, or no other one.
+    :raises StoreNotFound, NotAStore: there is no store, or no second copy.
     :raises OutputExists: ``output`` holds something.
-    :raises FileLengthUnproven, FileLengthContradiction: nobody knows how long the log's files are.
-    :raises WrittenByItsBrokers: the log is none that is read here.
+    :raises FileLengthUnproven, FileLengthContradiction: the length of the log's files is unknown.
+    :raises WrittenByItsBrokers: the log is of a kind that is not read here.
     :raises NotAFile: a file of the log is a link that leads nowhere.
     """
     root = wanted.root
@@ -178,7 +178,7 @@ def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePl
 
 
 def config_of_output(root: Path, config: MessageStoreConfig, file_size: int) -> MessageStoreConfig:
-    """The sizes and switches of the store, said explicitly, and a log in one directory."""
+    """The store's sizes and switches, each of them explicit, for a log in one directory."""
     geometry = known_geometry(root / paths.INDEX, config)
     has_ext = (root / paths.CONSUME_QUEUE_EXT).is_dir()
     is_said = config.is_explicit("enable_consume_queue_ext")
@@ -212,8 +212,8 @@ def _put_right(
     queues: ConsumeQueueTableReader,
     dispatcher: Dispatcher,
 ) -> None:
-    """Makes gaps of whole records that a unit proves to be of another queue, or number, than they
-    say: they are filled by the same unit."""
+    """Makes a gap of each whole record that a unit proves to be of another queue, or to have
+    another queue offset, than the record says. The same unit then fills that gap."""
     places = doubts.places()
     if not len(places):
         return
@@ -228,8 +228,8 @@ def _put_right(
 
 
 def _widen(reading: Reading, log: CommitLog) -> None:
-    """Gives up records behind gaps that are too short for a filler, which no fault of a disk makes:
-    every gap is as long as records are, or goes on to the end of its file."""
+    """Gives up the record behind each gap that is too short for a filler. Every gap is then as long
+    as a record can be, or goes on to the end of its file. No fault of a disk makes shorter ones."""
     gaps, runs = reading.gaps, reading.runs
     for number, gap in enumerate(gaps):
         while True:
@@ -278,7 +278,7 @@ def _fill(plan: SalvagePlan) -> None:
 
 
 def _held_units(plan: SalvagePlan, filling: Filling) -> list[LostUnit]:
-    """The units that may help to fill a gap, one for each place, in log order."""
+    """The units that may help to fill a gap: one for each physical offset, in log order."""
     every, end = plan.wanted.placeholders or plan.other is not None, plan.reading.end
     gaps = [g for g in plan.reading.gaps if every or g.length <= _LONGEST_LOOKED_INTO]
     queues = _queue_table(plan.wanted.root, plan.wanted.config)
@@ -297,8 +297,9 @@ def _held_units(plan: SalvagePlan, filling: Filling) -> list[LostUnit]:
 
 
 def _but_what_is_gone(held: list[LostUnit], end: int, filling: Filling) -> Iterator[LostUnit]:
-    """Units up to the end of the log, and those of records behind it, one behind the other, that
-    are put right: nothing behind them tells of a last record whose header is damaged."""
+    """The units up to the end of the log, and those of the records right behind it that can be put
+    right one after the other. A last record whose header is damaged lies behind the end of the log,
+    for no whole record follows it."""
     for unit in held:
         if unit.physical_offset >= end:
             if unit.physical_offset != end or not filling.is_put_right(unit):
@@ -308,7 +309,7 @@ def _but_what_is_gone(held: list[LostUnit], end: int, filling: Filling) -> Itera
 
 
 def _behind_the_end(plan: SalvagePlan, end: int, filling: Filling) -> Iterator[Gap]:
-    """The lost end of the log, of which the queues tell."""
+    """The lost end of the log as the queues tell of it."""
     reading = plan.reading
     last = reading.gaps[-1] if reading.gaps else None
     before, timestamp = None, 0 if last is None else last.store_timestamp
@@ -321,7 +322,7 @@ def _behind_the_end(plan: SalvagePlan, end: int, filling: Filling) -> Iterator[G
 
 
 def _last_record(log: CommitLog, start: int, end: int) -> tuple[int | None, int]:
-    """Where the last record of a run starts, and its time; looks at the run's last file only."""
+    """Where the last record of a run starts, and its store time. Reads the run's last file only."""
     first = max(start, (end - 1) // log.file_size * log.file_size)
     before, timestamp = None, 0
     for low in (first, start):
@@ -334,10 +335,11 @@ def _last_record(log: CommitLog, start: int, end: int) -> tuple[int | None, int]
 
 
 def write_salvage(plan: SalvagePlan, progress: Progress | None = None) -> RebuildSummary:
-    """Writes the new store, which appears in its place when it is whole. A run that was cut off
-    goes on where it was.
+    """Writes the new store, which appears at ``output`` when it is whole. After a run that was cut
+    off, the next one goes on where that stopped.
 
-    :raises OutputExists: ``output`` holds something. :raises OutputInUse: another one builds it.
+    :raises OutputExists: ``output`` holds something.
+    :raises OutputInUse: another process builds it.
     :raises CannotWrite: the disk is full; what is written stays for the next run.
     """
     logs = {"kept": plan.log, "header": plan.log}
@@ -352,7 +354,7 @@ def write_salvage(plan: SalvagePlan, progress: Progress | None = None) -> Rebuil
         summary = rebuild_in_place(rebuild, jobs=plan.wanted.jobs)
         for kept in summary.kept:
             shutil.rmtree(kept)
-        # Its close writes the checkpoint, and takes the lock and abort away.
+        # Closing the new store writes the checkpoint, and removes the files lock and abort.
         with MessageStore(building, plan.config, writable=True) as store:
             end = store.max_offset
         carry_timer(plan.wanted.root, plan.wanted.config, building, plan.config)

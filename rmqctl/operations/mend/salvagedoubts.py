@@ -1,8 +1,8 @@
-"""Whole records whose topic, queue or queue offset may be wrong.
+"""Whole records whose topic, queue number or queue offset may be damaged.
 
-Nothing in a record proves these, so one that is hit there goes to another queue, and the messages
-behind it in its own lose their numbers. Its unit tells: no unit stands where the record says, and
-one of another place points to it.
+Nothing in a record proves these fields. A record with damage there would be dispatched to another
+queue, and the messages behind it in its own queue would get other queue offsets. The queues tell
+such a record: there is no unit of it where the record says, and a unit elsewhere points to it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
     from rmqctl.engine.scan.batch import Batch
 
-#: So many doubts say that the queues lack much, and nothing of the records.
+#: With so many doubts it is the queues that lack much; they say nothing of the records then.
 _MOST = 1 << 20
 
 
 class Doubts:
-    """Collects the records of a log for which no unit stands where they say."""
+    """Collects the records of a log that have no unit at the queue offset that they name."""
 
     def __init__(self, queues: ConsumeQueueTableReader, dispatcher: Dispatcher) -> None:
         self._queues = queues
@@ -56,7 +56,7 @@ class Doubts:
             self._note(place)
 
     def _add_without_unit(self, batch: Batch, units: UnitBatch) -> None:
-        """Records whose places no queue can have."""
+        """Adds the records whose queue offsets no queue can have."""
         kind = batch.sys_flag & TRANSACTION_TYPE_MASK
         rows = np.flatnonzero((kind != NO_UNIT[0]) & (kind != NO_UNIT[1]))
         if len(rows) > len(units.size):
@@ -69,8 +69,8 @@ class Doubts:
             self._count += len(places)
 
     def places(self) -> NDArray[np.int64]:
-        """Physical offset and size of each such record: int64, shape ``(records, 2)``, in log
-        order; none where there are too many."""
+        """Physical offset and size of each doubtful record: int64, shape ``(records, 2)``, in log
+        order. Empty where there are too many."""
         if not self._found or self._count > _MOST:
             return np.empty((0, 2), np.int64)
         return np.unique(np.concatenate(self._found), axis=0)

@@ -1,7 +1,7 @@
 """Writes the files of a salvaged log, one after the other: sparse, a piece at a time.
 
-A file gets its name when it is whole and on disk, so a run that was cut off goes on behind the last
-one, if what is to be written is still the same.
+A file gets its name when it is whole and on disk. So the run after one that was cut off goes on
+behind the last file, if it is to write the same log.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 _COPIED = 4 << 20
 _UNFINISHED = ".part"
-#: What is being written, in the directory where it is.
+#: The file that names the log being written (:func:`identity`), beside the log's files.
 JOURNAL = "rmqctl-salvage.json"
 
 
 def by_file(pieces: Iterable[Piece], file_size: int) -> Iterator[tuple[int, list[Piece]]]:
-    """``(offset of the file, its pieces)``, in order; kept ones may go over borders."""
+    """``(offset of the file, its pieces)``, in order. A kept piece that crosses the border of a
+    file is split there."""
     split = (part for piece in pieces for part in _split(piece, file_size))
     for number, parts in groupby(split, lambda piece: piece.start // file_size):
         yield number * file_size, list(parts)
@@ -47,8 +48,8 @@ def _split(piece: Piece, file_size: int) -> Iterator[Piece]:
 
 
 def identity(pieces: Iterable[Piece], logs: Iterable[CommitLog]) -> str:
-    """Tells one log that is to be written from another: a hash of its pieces, and of the names,
-    lengths and times of the files that they are copied from."""
+    """What tells one log that is to be written from another: a hash over its pieces, and over the
+    names, lengths and times of the files that they are copied from."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(repr(piece).encode("utf-8", "surrogateescape"))
@@ -60,7 +61,7 @@ def identity(pieces: Iterable[Piece], logs: Iterable[CommitLog]) -> str:
 
 
 def begin(building: Path, wanted: str) -> None:
-    """Takes away what another run has left in the directory, unless it wrote the same."""
+    """Removes what a former run has left in the directory, unless it wrote the same log."""
     journal = building / JOURNAL
     try:
         known = json.loads(journal.read_text("utf-8"))["identity"]
@@ -85,9 +86,10 @@ def write_files(
     file_size: int,
     progress: Progress | None = None,
 ) -> None:
-    """Writes the log. :raises OSError: the disk is full; what is whole stays for the next run.
+    """Writes the log.
 
-    :param logs: where pieces of a kind are copied from; others are made.
+    :param logs: the log that pieces of a kind are copied from; pieces of other kinds are made.
+    :raises OSError: the disk is full; whole files stay for the next run.
     """
     directory = building / paths.COMMIT_LOG
     done = 0
@@ -120,7 +122,7 @@ def _write(descriptor: int, piece: Piece, start: int, logs: dict[str, CommitLog]
 
 
 def _copy(source: Path, target: Path) -> None:
-    """A file, holes as holes: a length that damage has made would fill the disk."""
+    """Copies a file, holes as holes: a sparse file whose length is damage would fill the disk."""
     with open(paths.open_for_reading(source), "rb") as read, target.open("wb") as written:
         descriptor = read.fileno()
         size = os.fstat(descriptor).st_size
@@ -132,7 +134,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def copy_config(root: Path, building: Path) -> None:
-    """Copies ``config/``: plain files, no links."""
+    """Copies the regular files of ``config/``, but no links."""
     source, target = root / "config", building / "config"
     if source.is_symlink() or not source.is_dir():
         return
@@ -143,17 +145,17 @@ def copy_config(root: Path, building: Path) -> None:
 
 
 def name_batch_topics(root: Path, building: Path) -> None:
-    """Gives a new store directories of the topics whose queues are batch queues (5.x), so that they
-    get no others, with which their broker does not start."""
+    """Gives a new store the directories of the topics with batch queues (5.x), so that those topics
+    get no queues of the other kind: their broker would not start with them."""
     for topic in batch_topics(root):
         if paths.topic_directory_problem(topic) is None:
             (building / paths.BATCH_CONSUME_QUEUE / topic).mkdir(parents=True)
 
 
 def copy_of_controller(root: Path, building: Path, end: int) -> None:
-    """Copies what a broker in controller mode keeps beside its log, which now ends at a physical
-    offset: epochs that begin behind it go (``EpochFileCache#truncateSuffixByOffset``). Without them
-    a copy that follows this one would not be compared with it."""
+    """Copies the epochs that a broker in controller mode keeps beside its log. Those that begin
+    behind the new end of the log are left out (``EpochFileCache#truncateSuffixByOffset``). Without
+    epochs, a slave of this store would not be compared with it."""
     identity = root / controller.IDENTITY_FILE
     if identity.is_file() and not identity.is_symlink():
         _copy(identity, building / controller.IDENTITY_FILE)

@@ -1,8 +1,8 @@
-"""Records whose own header is damaged, put right where queue unit and neighbours prove how.
+"""Puts right damaged headers of records, where the queue unit and the neighbours prove how.
 
-A unit says where its record stands, how long it is, and topic, queue, queue offset and tags of it;
-the body proves itself by its CRC, and the lengths have to add up. What nothing says twice (times,
-hosts, flags, the CRC) cannot be put right, and is not guessed.
+A unit tells of its record the physical offset, the size, the topic, the queue, the queue offset and
+the tags. The body proves itself by its CRC, and the lengths have to add up. Fields that are stored
+only once (times, hosts, flags, the CRC) cannot be put right, and are not guessed.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from rmqctl.engine.record.record import (
 )
 from rmqctl.operations.mend.salvageunits import LostUnit
 
-#: Longer records are not put right: each attempt reads the whole body.
+#: The longest record (bytes) that is put right: each attempt reads the whole body.
 LONGEST_MENDED = 32 << 20
-#: Bytes from the first to the last that may be wrong: what one fault hits. More would make a
-#: message of any other that is as long.
+#: How far the first and the last wrong byte may lie apart: one fault hits no more. With more, any
+#: message could be made of another one of its size.
 _LONGEST_FAULT = 8
-#: Both together tell a record from the one that stood there before, or elsewhere.
+#: These two together tell a record from one that stood there earlier, or stands elsewhere.
 _OFFSETS = {"queue_offset", "physical_offset"}
-#: Places at which the topic is looked for.
+#: How many places are tried for the topic.
 _MOST_PLACES = 16
 _PREFIX = layouts.RECORD_PREFIX[0]
-#: Those in front of the hosts lie there whatever these are.
+#: The fields in front of the hosts: their positions are the same for each kind of host.
 _FIELDS = {field.name: (Struct(f">{field.code}"), field.offset) for field in _PREFIX.fields}
 _BODY_LENGTH = Struct(f">{_PREFIX.fields[-1].code}")
 _BODY_LENGTHS = {flags: prefix.size - _BODY_LENGTH.size for flags, prefix in PREFIXES.items()}
 
 
 class Patch(NamedTuple):
-    """Bytes that stand at a position of a record in place of others."""
+    """Bytes that replace those at a position of a record."""
 
     position: int
     data: bytes
 
 
 class _Attempt:
-    """A record's bytes with fields changed; ``changed`` are the fields that were wrong."""
+    """A record's bytes with some fields changed; ``changed`` are those fields."""
 
     def __init__(self, data: bytes | bytearray) -> None:
         self.data = bytearray(data)
@@ -96,7 +96,8 @@ class _Attempt:
 
 
 def mended_by_unit(data: bytes, unit: LostUnit, dispatcher: Dispatcher) -> list[Patch] | None:
-    """What makes the bytes at a unit's place its record again; None where that is not proven.
+    """The patches that make the bytes at a unit's physical offset its record again; None where
+    nothing proves them.
 
     :param data: as many bytes as the unit says.
     """
@@ -114,8 +115,8 @@ def mended_by_unit(data: bytes, unit: LostUnit, dispatcher: Dispatcher) -> list[
 
 
 def mended_between(data: bytes, physical_offset: int) -> list[Patch] | None:
-    """The same of a record without a unit that fills the space between its neighbours: size, magic
-    code or the kinds of hosts may have been wrong, all else has to agree with itself."""
+    """The patches for a record without a unit that fills the space between its neighbours. Its
+    size, its magic code or its kinds of hosts may be wrong; all other fields have to agree."""
     first = _Attempt(data)
     first.put_field("total_size", len(data))
     proven = []
@@ -127,7 +128,8 @@ def mended_between(data: bytes, physical_offset: int) -> list[Patch] | None:
 
 
 def _only(attempts: list[_Attempt]) -> list[Patch] | None:
-    """The patches of the attempt that changes least; two that change as little prove neither."""
+    """The patches of the attempt that changes the fewest fields; None where two attempts change
+    equally few, for neither is proven then."""
     attempts.sort(key=lambda one: (len(one.changed), sum(len(p.data) for p in one.patches)))
     if not attempts:
         return None
@@ -137,7 +139,7 @@ def _only(attempts: list[_Attempt]) -> list[Patch] | None:
 
 
 def _forms(first: _Attempt) -> Iterator[_Attempt]:
-    """With each magic code and each kind of hosts that the record may have had."""
+    """Attempts with each magic code and each kind of hosts that the record may have had."""
     magic_code, sys_flag = first.field("magic_code"), first.field("sys_flag")
     for magic in [magic_code] if magic_code in TAILS else TAILS:
         for hosts in PREFIXES:
@@ -149,8 +151,8 @@ def _forms(first: _Attempt) -> Iterator[_Attempt]:
 
 
 def _with_lengths(form: _Attempt, unit: LostUnit) -> Iterator[_Attempt]:
-    """As it is, and with the three lengths and the topic as they must be if the topic stands at one
-    of the places at which it may."""
+    """The attempt as it is; then, for each place where the topic may stand, the attempt with the
+    topic there and the three lengths that follow from it."""
     yield form
     tail = TAILS[form.field("magic_code")]
     hosts = form.field("sys_flag") & HOST_V6_MASK
@@ -171,8 +173,8 @@ def _with_lengths(form: _Attempt, unit: LostUnit) -> Iterator[_Attempt]:
 
 
 def _topic_places(form: _Attempt, topic: bytes, tail: Tail, hosts: int) -> Iterator[int]:
-    """Positions at which the topic's length may stand: where the body's length says, and in front
-    of every place with the topic's bytes, the last ones first."""
+    """Positions at which the topic's length may stand: the one that the body's length gives, then
+    those in front of the topic's bytes wherever these occur, the last ones first."""
     (body_length,) = _BODY_LENGTH.unpack_from(form.data, _BODY_LENGTHS[hosts])
     yield PREFIXES[hosts].size + body_length
     at = form.data.rfind(topic)
@@ -182,7 +184,7 @@ def _topic_places(form: _Attempt, topic: bytes, tail: Tail, hosts: int) -> Itera
 
 
 def _record(attempt: _Attempt, physical_offset: int) -> Record | None:
-    """The record that an attempt is, whole and with the body that was stored."""
+    """The record of an attempt; None unless it is whole and its body agrees with the CRC."""
     data, size = bytes(attempt.data), len(attempt.data)
     if size < MIN_RECORD_SIZE or not attempt.is_one_fault:
         return None
@@ -195,12 +197,12 @@ def _record(attempt: _Attempt, physical_offset: int) -> Record | None:
 
 
 def _is_record_of(attempt: _Attempt, unit: LostUnit, dispatcher: Dispatcher) -> bool:
-    """Whether dispatch would make just that unit of it."""
+    """Whether dispatch would make exactly that unit from the record."""
     record = _record(attempt, unit.physical_offset)
     if record is None or decode_utf8(record.topic_bytes) != unit.topic:
         return False
     units = [tuple(one) for one in dispatcher.units(record)]
     if is_ext_addr(unit.tags_code) or unit.topic == RMQ_SYS_SCHEDULE_TOPIC:
-        # The code stands elsewhere, or is a time by the delay levels as they were then.
+        # The unit's code is an address in an extension, or a delivery time by former delay levels.
         return any(one[:5] == unit[:5] for one in units)
     return tuple(unit) in units

@@ -1,8 +1,8 @@
-"""What of a log can be read: runs of whole records, and the gaps between them.
+"""The readable parts of a log: runs of whole records, and the gaps between them.
 
-Read is what a broker reads too: besides damage a record is left out whose body is not what was
-stored, on which a recovery ends (``checkCRCOnRecover``), and a delayed message whose level is no
-number, on which any reading does.
+Only what a broker reads too counts as readable. Besides damage, two kinds of records are left out:
+a record whose body does not agree with its CRC, at which a recovery ends (``checkCRCOnRecover``),
+and a delayed message whose level is no number, at which any reading ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """Records and blanks without a gap: physical offsets."""
+    """A run of records and blanks without a gap, by its physical offsets."""
 
     start: int
     end: int
@@ -34,9 +34,9 @@ class Run(NamedTuple):
 class Gap(NamedTuple):
     """A stretch of log that cannot be read, between two records or at either end of the log.
 
-    ``before`` is where the last record in front of it starts, None where there is none;
-    ``store_timestamp`` is that record's, or of the first behind it. ``reason`` is a finding code;
-    of neighbouring ones the first.
+    ``before`` is the physical offset of the last record in front of it, None where there is none.
+    ``store_timestamp`` is that of this record, or else of the first record behind the gap.
+    ``reason`` is a finding code: the first one where several kinds of damage follow each other.
     """
 
     start: int
@@ -54,8 +54,7 @@ class Gap(NamedTuple):
 
 @dataclass(slots=True)
 class Reading:
-    """A log as it was read: ``end`` is where it ends; ``gaps`` and ``runs`` take turns up to there,
-    in order."""
+    """A log as it was read. ``gaps`` and ``runs`` alternate up to ``end``, where the log ends."""
 
     start: int
     end: int
@@ -73,10 +72,10 @@ def read_log(
     progress: Progress | None = None,
     listener: Callable[[Batch], None] | None = None,
 ) -> Reading:
-    """Reads a log, or a part of it from a record's start on, in memory that grows with the number
-    of its gaps alone.
+    """Reads a log, or the part of it from the start of a record on. Memory grows with the number of
+    gaps alone.
 
-    :param listener: gets every batch, with the records that are left out.
+    :param listener: gets every batch, including the records that are left out of the runs.
     """
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.scanner import Scanner
@@ -102,7 +101,7 @@ def read_log(
 
 
 def give_up(reading: Reading, start: int, end: int, reason: str, before: int | None) -> None:
-    """Makes a gap of a record that lies in a run."""
+    """Makes a record that lies in a run a gap of its own."""
     at = bisect_right(reading.runs, start, key=lambda run: run.start) - 1
     if at < 0 or not reading.runs[at].start <= start < end <= reading.runs[at].end:
         return
@@ -115,7 +114,7 @@ def give_up(reading: Reading, start: int, end: int, reason: str, before: int | N
 
 
 class _Reader:
-    """Puts together what a scan yields; ``at`` is where the next entry is expected."""
+    """Joins what a scan yields into runs and gaps; the next entry is expected at ``at``."""
 
     def __init__(self, file_size: int, start: int) -> None:
         self.reading = Reading(start, start)
@@ -139,8 +138,8 @@ class _Reader:
             row = at + 1
 
     def _bad_rows(self, batch: Batch) -> NDArray[np.bool_]:
-        """Records that no broker reads, and such as leave no room for the blank behind them, which
-        no writer has written."""
+        """The rows of records that no broker reads, and of records that leave no room for the blank
+        behind them: no broker writes those."""
         from rmqctl.engine.dispatch.batches import bad_delay_rows
 
         bad: NDArray[np.bool_] = ~batch.crc_matches

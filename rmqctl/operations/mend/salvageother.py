@@ -1,8 +1,7 @@
 """A second copy of the log (a slave's, a backup's) that fills the gaps of the first.
 
-Both have every record at the same physical offset while they are copies of one log. They are taken
-for that around a gap whose neighbours are the same messages in both; elsewhere they may have gone
-apart.
+Copies of one log have every record at the same physical offset. Two logs are taken for copies
+around a gap if its neighbours are the same messages in both; elsewhere they may differ.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _COMPARED = (
 class OtherLog:
     """The log of another store, read only.
 
-    :raises StoreNotFound, NotAStore: there is none.
-    :raises FileLengthContradiction: its files have another size, so it is no copy.
+    :raises StoreNotFound, NotAStore: there is no such store.
+    :raises FileLengthContradiction: the files of its log have another size, so it is no copy.
     """
 
     def __init__(self, root: Path, config: MessageStoreConfig, own: CommitLog) -> None:
@@ -48,14 +47,15 @@ class OtherLog:
             )
         self.log = open_commit_log(root, config, file_size)
         self._own = own
-        #: Records of the runs that were given.
+        #: How many records the runs had that were yielded so far.
         self.records = 0
 
     def runs(self, gap: Gap, after: int | None, units: list[LostUnit]) -> list[Run]:
-        """What of a gap this log has, runs in order; none where the logs do not agree around it.
+        """The runs of this log that lie in a gap, in order; none where the logs do not agree around
+        the gap.
 
-        :param after: where the first record behind the gap starts; None at the end of the log,
-            whose lost rest has to be what the ``units`` of the queues say.
+        :param after: physical offset of the first record behind the gap; None at the end of the
+            log, where the records of this log have to be those that ``units`` of the queues name.
         """
         neighbours = [one for one in (gap.before, after) if one is not None]
         if not all(map(self._agrees, neighbours)):
@@ -74,8 +74,8 @@ class OtherLog:
         return reading.runs
 
     def _agrees(self, physical_offset: int) -> bool:
-        """Whether one message is the same in both logs, by what tells messages apart: of two
-        messages more than one of these differs, and a fault hits one."""
+        """Whether both logs have the same message at a place, by the fields that tell messages
+        apart. Different messages differ in more than one of them; damage changes only one."""
         own, other = (log.find_record(physical_offset) for log in (self._own, self.log))
         if own is None or other is None:
             return False
@@ -83,7 +83,7 @@ class OtherLog:
         return own.total_size == other.total_size and len(differing) <= 1
 
     def _has(self, unit: LostUnit) -> bool:
-        """Whether this log has the record that a unit of the own queues names."""
+        """Whether this log has the record that a unit of the damaged store's queues names."""
         record = self.log.find_record(unit.physical_offset)
         return (
             record is not None

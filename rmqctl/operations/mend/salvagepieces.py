@@ -1,8 +1,8 @@
-"""What is put in place of a gap: piece by piece, without a byte between them.
+"""The pieces that take the place of a gap. They leave no byte between them.
 
-Records of another copy of the log come first, then records whose header is put right, then
-placeholders of those that are lost, if they are wanted; fillers and the blanks at the end of files
-take what is left.
+Records of another copy of the log come first, then records whose headers are put right, then, if
+they are wanted, placeholders of lost messages. Fillers, and blanks at the ends of files, take the
+rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rmqctl.operations.mend.salvageunits import LostUnit
 
 Kind = Literal["kept", "other", "header", "placeholder", "filler", "blank"]
-#: What a broker itself reads there is more than a message; such a one in its place would stop it.
+#: Topics whose messages the broker itself reads and understands. It would stop at a placeholder.
 _NO_PLACEHOLDERS = (
     RMQ_SYS_SCHEDULE_TOPIC,
     RMQ_SYS_TRANS_HALF_TOPIC,
@@ -40,8 +40,8 @@ _NO_PLACEHOLDERS = (
 
 
 class Piece(NamedTuple):
-    """A stretch of the new log: bytes of a log (of the store, or of another one) where they stand,
-    or zeros, with ``patches`` stored over them. It lies in one file."""
+    """A stretch of the new log within one file: the bytes that a log (the store's, or the other
+    one) has at the same offsets, or zeros, with ``patches`` stored over them."""
 
     start: int
     end: int
@@ -70,9 +70,9 @@ class Filling:
     ) -> Iterator[Piece]:
         """The pieces of a gap, in order, none of them over the border of a file.
 
-        :param others: runs of the other log in the gap, ``units`` those of its messages, both in
-            the order of the log.
-        :param is_last: nothing stands behind the gap: what is lost at its end needs no filler.
+        :param others: the runs of the other log in the gap, in the order of the log.
+        :param units: the units of the messages in the gap, in the order of the log.
+        :param is_last: no record follows the gap, so that no filler is needed at its end.
         """
         at = gap.start
         made: list[Piece] = []
@@ -97,7 +97,7 @@ class Filling:
             at = end
 
     def _own(self, gap: Gap, start: int, end: int, units: list[LostUnit]) -> Iterator[Piece]:
-        """The part ``[start, end)`` of a gap, file by file, without another log."""
+        """The pieces of the part ``[start, end)`` of a gap, file by file, without the other log."""
         size = self._log.file_size
         while start < end:
             border = (start // size + 1) * size
@@ -109,7 +109,7 @@ class Filling:
     def _part(
         self, gap: Gap, start: int, end: int, units: list[LostUnit], *, is_rest: bool
     ) -> Iterator[Piece]:
-        """A stretch of one file; with ``is_rest`` up to its end."""
+        """The pieces of a stretch of one file; with ``is_rest`` it goes up to the file's end."""
         time, at = gap.store_timestamp, start
         room = END_FILE_MIN_BLANK_LENGTH if is_rest else 0
         for unit in units:
@@ -133,7 +133,7 @@ class Filling:
             yield from self._filled(at, end, time, is_rest=is_rest)
 
     def is_put_right(self, unit: LostUnit) -> bool:
-        """Whether the record of a unit is there, whatever its header says."""
+        """Whether the record of a unit is there, even with a damaged header."""
         return self._patches(unit) is not None
 
     def _patches(self, unit: LostUnit) -> list[Patch] | None:
@@ -141,7 +141,7 @@ class Filling:
         return None if data is None else mended_by_unit(data, unit, self._dispatcher)
 
     def _of_unit(self, unit: LostUnit, time: int) -> Piece | None:
-        """The record of a unit, put right, or what takes its place; None where neither can be."""
+        """The record of a unit, put right, or its placeholder; None where neither is possible."""
         patches = self._patches(unit)
         if patches is not None:
             return Piece(unit.physical_offset, unit.end, "header", tuple(patches), unit)
@@ -163,15 +163,15 @@ class Filling:
         return None if patches is None else Piece(start, end, "header", tuple(patches))
 
     def stored(self, physical_offset: int, size: int) -> bytes | None:
-        """The bytes of the log at a place, all of them in one file."""
+        """Bytes of the log, all of them in one file."""
         if size > LONGEST_MENDED or not self._log.holds(physical_offset, size):
             return None
         mapped, position = self._log.locate(physical_offset)
         return mapped.read(position, size)
 
     def _filled(self, start: int, end: int, time: int, *, is_rest: bool) -> Iterator[Piece]:
-        """Fillers, and the blank that ends a file. The blank alone would do for a broker; but where
-        messages are gone a filler tells who writes the queues anew that there were some."""
+        """Fillers, and the blank that ends a file. For a broker the blank alone would do. But a
+        filler tells a later rebuild that messages are lost there."""
         border = end
         if is_rest:
             end -= END_FILE_MIN_BLANK_LENGTH

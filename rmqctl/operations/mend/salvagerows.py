@@ -1,4 +1,4 @@
-"""What a salvage tells: the gaps, what was restored, what is lost, and a summary."""
+"""The rows of a salvage: the gaps, what was restored, what is lost, and a summary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RESTORED = ("other", "header")
 
 
 class _Stretch(NamedTuple):
-    """Neighbouring messages of a queue with one fate."""
+    """Neighbouring messages of a queue of which the same became."""
 
     unit: LostUnit
     messages: int
@@ -42,8 +42,8 @@ class _Stretch(NamedTuple):
 
 
 class Report:
-    """The rows of one salvage, counted as they are asked for: first :meth:`planned`, then, of one
-    that was done, :meth:`numbering`."""
+    """The rows of one salvage. They are counted as they are asked for: first :meth:`planned`, then,
+    if the salvage was done, :meth:`numbering`."""
 
     def __init__(self, plan: SalvagePlan) -> None:
         self.lost = 0
@@ -54,7 +54,7 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is lost, as far as anything tells of it."""
+        """Whether nothing is known to be lost."""
         gaps = self._plan.gaps
         return not self.lost and all(one.restored_bytes == one.gap.length for one in gaps)
 
@@ -83,7 +83,7 @@ class Report:
             yield self._lost(last)
 
     def _restored(self) -> Iterator[RestoredRow]:
-        """What is there again: of the other log, and by headers that were put right."""
+        """The restored messages: from the other log, and by headers that were put right."""
         plan = self._plan
         headers: list[RestoredRow] = []
         for piece in plan.pieces:
@@ -99,7 +99,7 @@ class Report:
             yield row
 
     def _lost_units(self) -> Iterator[tuple[LostUnit, bool]]:
-        """Units whose messages are lost, and whether something holds their place."""
+        """The units whose messages are lost, each with whether a placeholder holds its place."""
         for unit in self._plan.lost_units():
             piece = self._plan.filled(unit.physical_offset)
             if piece is None or piece.kind not in _RESTORED:
@@ -121,8 +121,8 @@ class Report:
         }
 
     def numbering(self) -> Iterator[LostRow]:
-        """Rows ``lost`` of messages of which no unit tells, but the numbers of their neighbours in
-        the new queues; looks at all of these."""
+        """Rows ``lost`` of messages without a unit, of which only a gap in the queue offsets of the
+        new queues tells. Reads all new queues."""
         file_size = self._plan.config.mapped_file_size_consume_queue
         for where in paths.queue_directories(self._plan.wanted.output / paths.CONSUME_QUEUE):
             queue = ConsumeQueue(where.path, where.topic, where.queue_id, file_size)
@@ -140,7 +140,7 @@ class Report:
             written = (size > 0) & ~blank
             in_first_file |= bool(blank.any())
             if in_first_file and is_whole:
-                # A broker that comes by a unit without its message goes on in the next file.
+                # A broker that meets a unit without its message goes on in the next file.
                 behind = np.cumsum(blank) > 0 if blank.any() else np.ones(len(blank), bool)
                 self._passed_over += int(
                     (written & behind & (offset < self._plan.log.file_size)).sum()
@@ -166,7 +166,7 @@ class Report:
         }
 
     def summary(self, done: RebuildSummary | None) -> dict[str, object]:
-        """The summary's fields; ``done`` is None of a dry run."""
+        """The summary's fields; ``done`` is None for a dry run."""
         plan = self._plan
         kinds = [piece.kind for piece in plan.pieces]
         return {
@@ -187,7 +187,7 @@ class Report:
 
 
 def _holds(piece: Piece, unit: LostUnit) -> bool:
-    """Whether a piece is the placeholder of just this unit's message."""
+    """Whether a piece is the placeholder of this unit's message."""
     held = piece.unit
     return piece.kind == "placeholder" and held is not None and held[:4] == unit[:4]
 

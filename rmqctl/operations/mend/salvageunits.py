@@ -1,4 +1,4 @@
-"""What the queues say of the messages in the gaps of a log: their units outlive them."""
+"""The units of messages in the gaps of a log: the queues still have them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
 if TYPE_CHECKING:
     from rmqctl.operations.mend.salvagelog import Gap
 
-#: Units that are read at once: 1.3 MB.
+#: How many units are read at once (1.3 MB).
 _WINDOW = 1 << 16
 
 
@@ -39,7 +39,7 @@ def units_in_gaps(
 ) -> Iterator[LostUnit]:
     """Units that point into gaps, or behind the end of the log, queue by queue in their order.
 
-    A unit counts that fits between its neighbours, for the queues may be damaged as well: its
+    The queues may be damaged as well, so a unit counts only if it fits between its neighbours: its
     record lies behind that of the unit before it, and ends before that of the unit behind it.
     """
     starts = np.array([gap.start for gap in gaps] + [log_end], np.int64)
@@ -52,7 +52,7 @@ def units_in_ranges(
 ) -> Iterator[LostUnit]:
     """:func:`units_in_gaps` of ranges of the log: int64, parallel, disjoint and ascending."""
     for where in queues.directories():
-        # Files of a wrong length are damage: a reader has what is there.
+        # A file of a wrong length is damage: what is there of it is read.
         queue = ConsumeQueue(where.path, where.topic, where.queue_id, queues.file_size)
         try:
             for queue_offset, window in windows(queue):
@@ -65,7 +65,7 @@ def units_in_ranges(
 
 
 def windows(queue: ConsumeQueue) -> Iterator[tuple[int, NDArray[np.void]]]:
-    """All of a queue, piece by piece, with the queue offset of the first unit."""
+    """All units of a queue, piece by piece, each piece with the queue offset of its first unit."""
     for entry in queue.files.entries:
         start = entry.file_from_offset // constants.CQ_STORE_UNIT_SIZE
         end = start + queue.units_from(start, entry)
@@ -80,8 +80,8 @@ def windows(queue: ConsumeQueue) -> Iterator[tuple[int, NDArray[np.void]]]:
 def _rows_in(
     window: NDArray[np.void], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> NDArray[np.intp]:
-    """Rows of the units in gaps: shape ``(rows,)``, ascending. ``starts`` and ``ends`` are the
-    gaps' (int64, ascending, bytes of the log)."""
+    """The rows of the units in gaps: shape ``(rows,)``, ascending. ``starts`` and ``ends`` are the
+    physical offsets of the gaps (int64, ascending)."""
     offset = window["physical_offset"].astype(np.int64)
     size = window["size"].astype(np.int64)
     inside = (offset >= 0) & (size >= constants.MIN_RECORD_SIZE)
@@ -96,8 +96,8 @@ def _rows_in(
 
 
 def by_place(units: list[LostUnit]) -> list[LostUnit]:
-    """One unit for each place that several units agree on or none contradicts, in log order: that
-    of the record's own queue where light queues have one, too."""
+    """One unit for each physical offset at which no units contradict each other, in log order.
+    Where light queues have units of a record as well, it is the unit of the record's own queue."""
     chosen: dict[int, LostUnit] = {}
     for unit in units:
         other = chosen.get(unit.physical_offset)

@@ -1,9 +1,8 @@
 """Puts directories that were built aside into the place of those of a store.
 
-The two change places at once where the kernel and the file system can do that
-(``renameat2(RENAME_EXCHANGE)``): a kill leaves the old one or the new one there, each whole. Else
-they do so by two renames, between which neither stands there. What stood there before is kept until
-it is purged.
+Where the kernel and the file system can (``renameat2(RENAME_EXCHANGE)``), the old and the new
+directory change places in one step: a kill leaves one or the other there, each whole. Elsewhere two
+renames do it, and between them neither is there. The old directory is kept until it is purged.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import KEPT_BY_REBUILD
 from rmqctl.errors import CannotWrite, SymbolicLinkRefused
 
-#: Where a rebuild of a store in place builds.
+#: The directory of a store in which a rebuild in place builds.
 STAGING = "rmqctl-new"
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-#: A system that cannot exchange: no such call, or a file system without it.
+#: The errors of a system that cannot exchange: it has no such call, or the file system has not.
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class SwapCutOff(CannotWrite):
-    """Neither went on nor back."""
+    """A swap could neither go on nor be undone."""
 
     template = (
         "cannot write {path}: {reason}. Some of {names} are new and some are the former ones, of "
@@ -46,20 +45,20 @@ def kept_name() -> str:
 
 
 def kept_directories(root: Path) -> list[Path]:
-    """What former runs have kept."""
+    """The directories that former runs have kept."""
     places = (root / name for name in paths.scan_names(root) if name.startswith(KEPT_BY_REBUILD))
     return [place for place in places if place.is_dir() and not place.is_symlink()]
 
 
 def purge(root: Path) -> list[Path]:
-    """Removes what was kept; the directories removed. A broker may run, but no rebuild of the
-    store, which has what it puts in place in such a directory for a moment.
+    """Removes what was kept, and returns the removed directories. A broker may run meanwhile, but
+    no rebuild of the store: for a moment its new directories lie in such a directory.
 
-    :raises StoreInUse: one may run; nothing was removed. :raises CannotWrite: the system refuses
-        it.
+    :raises StoreInUse: a rebuild may run; nothing was removed.
+    :raises CannotWrite: the system refuses to remove a directory.
     """
     kept = kept_directories(root)
-    # In this order: one that begins now makes a directory that is not among them.
+    # Listed first, then checked: a rebuild that begins now makes a directory not among these.
     lock = StoreLock(root) if kept and (root / STAGING).exists() else None
     try:
         for path in kept:
@@ -73,10 +72,10 @@ def purge(root: Path) -> list[Path]:
 
 
 def swap_all(root: Path, staging: Path, kept: Path, relatives: Sequence[Path]) -> None:
-    """:func:`swap` of all of them, or of none: when one fails, what has changed places does so
-    again.
+    """Swaps all of the directories (:func:`swap`), or none: when one swap fails, those that were
+    done are undone.
 
-    :raises SwapCutOff: that, too, failed.
+    :raises SwapCutOff: undoing failed, too.
     """
     before = {relative: _stand(root, staging, relative) for relative in relatives}
     try:
@@ -97,22 +96,22 @@ def swap_all(root: Path, staging: Path, kept: Path, relatives: Sequence[Path]) -
 
 
 def _stand(root: Path, staging: Path, relative: Path) -> tuple[bool, bool]:
-    """Whether a directory is there, and whether a new one is: a swap changes one of them."""
+    """Whether the store's directory is there, and whether the new one is: a swap changes this."""
     return (root / relative).exists(), (staging / relative).exists()
 
 
 def swap(root: Path, staging: Path, kept: Path, relative: Path) -> None:
     """Moves the directory ``relative`` of ``root`` to ``kept``, and that of the staging directory
-    to where it was; either may be absent.
+    into its place. Either may be absent.
 
-    :raises SymbolicLinkRefused: a part of the way there is a link.
+    :raises SymbolicLinkRefused: a part of the path is a link.
     """
     target, fresh, old = root / relative, staging / relative, kept / relative
     refuse_links(root, relative)
     if target.exists():
         old.parent.mkdir(parents=True, exist_ok=True)
         if fresh.exists():
-            # The new one waits where the old one goes: a next run clears only ``staging``.
+            # First to where the old one will be: a later run clears only ``staging``.
             fresh.rename(old)
             _exchange(old, target, aside=fresh)
         else:
@@ -126,8 +125,8 @@ def swap(root: Path, staging: Path, kept: Path, relative: Path) -> None:
 
 
 def _exchange(new: Path, target: Path, aside: Path) -> None:
-    """Exchanges ``new`` and ``target``; ``aside`` is a free name. When that fails, ``target`` is as
-    it was, and ``aside`` what ``new`` was."""
+    """Exchanges ``new`` and ``target`` by way of the free name ``aside``. When that fails,
+    ``target`` is as it was, and ``aside`` is what ``new`` was."""
     try:
         if exchange(new, target):
             return
@@ -145,9 +144,9 @@ def _exchange(new: Path, target: Path, aside: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchanges two names atomically (``RENAME_EXCHANGE``); False: this system cannot do that.
+    """Exchanges two names atomically (``RENAME_EXCHANGE``); False where this system cannot.
 
-    :raises OSError: it can, and refuses.
+    :raises OSError: the system can, but refuses.
     """
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2

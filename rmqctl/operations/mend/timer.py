@@ -1,8 +1,8 @@
 """timer rebuild: wheel, timer log and check point of 5.x from the messages that wait.
 
-They are built aside and put in place one after the other. A wheel of one byte stands in its place
-meanwhile, with which no broker starts: killed in between, the store says so until this is done
-again.
+The three are built aside and then put in place one after the other. Meanwhile a wheel of one byte
+stands in the wheel's place, with which no broker starts. After a kill in between, the store cannot
+be started until the rebuild is done again.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from rmqctl.rows.timers import TimerRebuildSummary
 
 _STAGING = "rmqctl-timer"
-#: The wheel that stands there meanwhile.
+#: The wheel of one byte that stands there meanwhile.
 _BLOCKER = b"\0"
 _LEAST_FILE_SIZE = constants.TIMER_UNIT_SIZE + constants.TIMER_MIN_BLANK_LENGTH
-#: What makes up a timer.
+#: The files and directories that make up a timer.
 TIMER_PARTS = (paths.TIMER_WHEEL, paths.TIMER_LOG, paths.TIMER_CHECKPOINT)
 
 
@@ -44,10 +44,10 @@ def rebuild_timer(
     root: Path, config: MessageStoreConfig, now: int, *, consent: bool, dry_run: bool
 ) -> TimerRebuildSummary:
     """Makes the timer's files anew, under the store's lock; with ``dry_run`` they are built and
-    thrown away. What stood there before is kept in ``rmqctl-old-<time>/``.
+    thrown away. The former files are kept in ``rmqctl-old-<time>/``.
 
-    :raises UsageError: there never was a timer: a wheel would make a store of 5.x of it.
-    :raises NeedsConsent: neither ``consent`` nor ``dry_run``; nothing was changed.
+    :raises UsageError: the store never had a timer; a wheel would make it a store of 5.x.
+    :raises NeedsConsent: neither ``consent`` nor ``dry_run`` was given; nothing was changed.
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     :raises CannotWrite, StoreReadOnly, SymbolicLinkRefused: what the system says.
     """
@@ -82,8 +82,8 @@ def rebuild_timer(
 
 
 def replace_timer(store: Store, timer: Timer, waiting: TimerSet) -> list[str]:
-    """Puts a timer of what waits in the place of the one that is there, which is kept: in which
-    directories. For who has the store's lock; errors as of :func:`rebuild_timer`."""
+    """Replaces the timer by one of the messages that wait. Returns the directories that keep the
+    former one. The caller has the store's lock; errors as of :func:`rebuild_timer`."""
     root = store.root
     staging, kept = root / _STAGING, root / kept_name()
     try:
@@ -104,9 +104,11 @@ def replace_timer(store: Store, timer: Timer, waiting: TimerSet) -> list[str]:
 def carry_timer(
     root: Path, config: MessageStoreConfig, building: Path, made: MessageStoreConfig
 ) -> None:
-    """Gives a new store with the messages of ``root`` a timer of what waits, where that one has a
-    timer: its units name places of its own log. Without wheel and timer log, beside the check point
-    that comes with ``config/``, a broker would never deliver what was in them.
+    """Gives a new store with the messages of ``root`` a timer, where ``root`` has one.
+
+    The timer cannot be copied, for its units name physical offsets of the old log. And it cannot be
+    left out: the check point comes with ``config/``, and beside it a broker would never deliver the
+    messages of a missing wheel and timer log.
 
     :param made: the new store's configuration. Errors as of :func:`rebuild_timer`.
     """
@@ -129,7 +131,7 @@ def carry_timer(
 
 
 def is_cut_off(root: Path) -> bool:
-    """Whether a timer was being put in place when that was cut off."""
+    """Whether putting a timer in place was cut off."""
     try:
         return (root / paths.TIMER_WHEEL).stat().st_size == len(_BLOCKER)
     except OSError:
@@ -137,14 +139,14 @@ def is_cut_off(root: Path) -> bool:
 
 
 def _has_timer(root: Path) -> bool:
-    """Whether there is a part of a timer, or a message for one."""
+    """Whether a part of a timer is there, or a message for one."""
     queue = Path(paths.CONSUME_QUEUE) / constants.TIMER_TOPIC
     return any(os.path.lexists(root / name) for name in (*TIMER_PARTS, queue))
 
 
 def build_timer(root: Path, config: MessageStoreConfig, output: Path, now: int) -> None:
-    """Builds the timer of a store below ``output``, where none is yet, and changes nothing of the
-    store. For who has its lock; errors as of :func:`rebuild_timer`."""
+    """Builds the timer of a store below ``output``, where none is yet; the store itself is not
+    changed. The caller has its lock; errors as of :func:`rebuild_timer`."""
     with Store(root, config) as store:
         timer = Timer(store)
         try:
@@ -194,7 +196,7 @@ def _write(store: Store, timer: Timer, waiting: TimerSet, output: Path) -> None:
     if not 2 <= window <= most:
         window = most
     size = timer.log.files.file_size
-    if size < _LEAST_FILE_SIZE:  # What is left of a file is no size for new ones.
+    if size < _LEAST_FILE_SIZE:  # The file was cut: its length gives no size for new ones.
         size = config.mapped_file_size_timer_log
     made = NewTimer(output, size, precision, window * precision, waiting.clock)
     try:

@@ -1,11 +1,11 @@
-"""rebuild --to-file-queues: of a store with queues in RocksDB one with files, which a broker with
-``storeType=default`` reads.
+"""rebuild --to-file-queues: makes a store with queues in RocksDB one with queue files, which a
+broker with ``storeType=default`` reads.
 
-Queues are made of the log, as any rebuild makes them. What the log does not tell is read from the
-databases: topics, groups and offsets, which become the JSON files of ``config/``, and where a queue
-ends of which the log has nothing left. All of it is put together aside; then the JSON files, the
-queues, and the databases change places one after the other. A kill leaves a store that its broker
-still takes for one with RocksDB, or one that this command finishes.
+Queues are made from the log, as any rebuild makes them. The databases give what the log does not
+have: topics, groups and offsets, which become the JSON files of ``config/``, and the ends of queues
+whose messages have all expired. Everything is built aside. Then the JSON files and the queues are
+put in place and the databases are taken away, one after the other. A kill leaves a store that its
+broker still takes for one with RocksDB, or one that this command finishes.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Conversion:
-    """What is done: the plan of the queues, the databases that go, and, when read, what they say
-    beside the log. ``ended`` are queues of which the log has nothing left, ``summary`` says what
-    was built."""
+    """A conversion: the plan of the queues, the databases to be taken away, and, where they were
+    read, what they say beyond the log. ``ended`` are queues whose messages have all expired from
+    the log; ``summary`` says what was built."""
 
     plan: RebuildPlan
     databases: list[str]
-    #: A run that was cut off behind this has made them already.
+    #: Whether the queues are still to be made: a run that was cut off may have put them in place.
     makes_queues: bool
-    #: The databases are not read.
+    #: Whether the databases are not to be read.
     from_log_alone: bool = False
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     ends: list[QueueEnd] = field(default_factory=list)
     ended: int = 0
-    #: Where queues go on of which the log has nothing left, as somebody says who knows.
+    #: The next queue offsets, given by the caller, of queues whose messages have all expired.
     min_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    #: Those of them of which the log has messages, which tell it.
+    #: Those of these queues of which the log does have messages, which tell the next offset.
     not_ended: list[tuple[str, int]] = field(default_factory=list)
     summary: RebuildSummary = field(default_factory=RebuildSummary)
 
     def read(self) -> None:
-        """What the databases say by now. Errors as of :func:`plan_conversion`."""
+        """Reads what the databases say now. Errors as of :func:`plan_conversion`."""
         if self.from_log_alone:
             return
         root = self.plan.root
@@ -111,13 +111,13 @@ def plan_conversion(
 ) -> Conversion:
     """Looks at the store, and reads its databases unless ``from_log_alone``.
 
-    :param min_offsets: topic and queue → the number of its next message, of queues of which the log
-        has none left: what the databases tell when they are read.
-    :raises UsageError: there is nothing to convert, or a minimum offset no queue can have.
-    :raises TopicNotAllowed: one is of a topic that nobody has.
-    :raises UnsupportedStore: it has more than queues and configuration in RocksDB, or a database
-        cannot be read.
-    :raises WrittenByItsBrokers: it is one of several copies that a controller keeps alike.
+    :param min_offsets: topic and queue number → the next queue offset, for queues of which the log
+        has no message left. The databases tell it when they are read.
+    :raises UsageError: there is nothing to convert, or no queue can have such a minimum offset.
+    :raises TopicNotAllowed: a minimum offset is of a topic whose name no topic may have.
+    :raises UnsupportedStore: the store has more than queues and configuration in RocksDB, or a
+        database cannot be read.
+    :raises WrittenByItsBrokers: the store is one of several copies that a controller keeps alike.
     """
     paths.check_store(root)
     databases = rocksdb_to_convert(root, config)
@@ -132,8 +132,8 @@ def plan_conversion(
 
 
 def _stated_ends(plan: RebuildPlan, min_offsets: Mapping[tuple[str, int], int]) -> list[QueueEnd]:
-    """Queues that go on at these offsets: the record of the last unit was the last one before the
-    log's first file."""
+    """Queues that go on at these offsets. The last unit of each gets the physical offset of a
+    record right before the log's first file."""
     found = []
     for (topic, queue_id), offset in sorted(min_offsets.items()):
         paths.check_topic_directory(topic)
@@ -153,9 +153,10 @@ def _stated_ends(plan: RebuildPlan, min_offsets: Mapping[tuple[str, int], int]) 
 def convert(
     conversion: Conversion, progress: Progress | None = None, *, jobs: int = 1, consent: bool
 ) -> RebuildSummary:
-    """Does it under the store's lock; what stood there is kept in ``rmqctl-old-<time>/``.
+    """Converts under the store's lock. What is replaced is kept in ``rmqctl-old-<time>/``.
 
-    :raises NeedsConsent: without ``consent``. :raises StoreInUse: somebody holds the lock.
+    :raises NeedsConsent: ``consent`` is not given.
+    :raises StoreInUse: a broker, or another rmqctl, holds the lock.
     :raises CannotWrite: what the system says, such as of a full disk.
     """
     root = conversion.plan.root
@@ -198,7 +199,7 @@ def convert(
 
 
 def _write_ends(conversion: Conversion, staging: Path) -> int:
-    """Queues whose last message has expired; how many there are."""
+    """Writes the queues whose messages have all expired. Returns how many there are."""
     start = conversion.plan.log_min_offset
     queues = staging / paths.CONSUME_QUEUE
     conversion.not_ended = [
