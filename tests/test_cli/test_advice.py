@@ -17,9 +17,11 @@ from rmqctl.cli.output import RowWriter
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.text import shell_line
 from rmqctl.operations.verify import CODES
+from rmqctl.operations.verify.findings import Adviser
 from rmqctl.operations.verify.findings import finding as found
 from tests import golden_data
 from tests.conftest import Golden
+from tests.golden_data import broker_conf
 from tests.test_cli.conftest import NASTY, Cli
 
 PLACE = {
@@ -92,6 +94,33 @@ def test_nor_is_who_looks_at_a_store_that_only_its_brokers_write_to(
         words = shlex.split(line)
         if words[0] == "rmqctl" and "--to-file-queues" not in words:
             assert cli(*words[1:]).code in (0, 1, 6), line
+
+
+@pytest.mark.parametrize("kind", ["member", "rocksdb", "controller"])
+def test_no_text_names_a_command_that_its_store_refuses(
+    kind: str, golden: Golden, golden_directory: Path, tmp_path: Path
+) -> None:
+    """What else a text says stays; of a store that we may write all of it does."""
+    root = tmp_path / "store"
+    config = broker_conf("dledger" if kind == "member" else "basic")
+    if kind == "rocksdb":
+        shutil.copytree(golden_data.unpacked(kind, golden_directory, golden_data.LATER), root)
+    else:
+        shutil.copytree(golden("dledger" if kind == "member" else "basic"), root)
+    if kind == "controller":
+        (root / "epochFileCheckpoint").write_text("0-1-0\n")
+    advised, ours = Adviser(root, config), Adviser(golden("basic"), broker_conf("basic"))
+    refused = ["flush", "group", "repair`", "timer rebuild", *["rebuild"] * (kind != "member")]
+    for code in CODES:
+        one = found(code)
+        assert ours(one) == one
+        told = advised(one).advice.replace("`rmqctl rebuild queues --to-file-queues", "")
+        named = [word for word in refused if f"`rmqctl {word}" in told]
+        assert not named and told.endswith("."), (code, told)
+    mismatch = advised(found("unit-delivery-time-mismatch")).advice
+    assert "messageDelayLevel" in mismatch and ("makes the queue anew" in mismatch) == (
+        kind == "member"
+    )
 
 
 @pytest.mark.parametrize("case", ["bad-magic-late", "bad-size-late", "flip-body-early"])

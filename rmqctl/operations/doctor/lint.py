@@ -48,8 +48,8 @@ from rmqctl.operations.verify.directories import (
 from rmqctl.operations.verify.findings import (
     MISPLACED,
     NAMED_OTHERWISE,
+    Adviser,
     Tally,
-    advised,
     finding,
 )
 from rmqctl.operations.verify.laterstart import check_later_start
@@ -125,9 +125,10 @@ def lint(
     """
     paths.check_store(root)
     paths.scan_names(root)
+    advised = Adviser(root, config)
     for found in _Lint(root, config, summary, limits or Limits.of_system()).run():
         summary.severities[found.severity] += 1
-        yield advised(found, root, config)
+        yield advised(found)
 
 
 def refusal(root: Path, config: MessageStoreConfig) -> str | None:

@@ -24,7 +24,7 @@ from rmqctl.engine.state.topicconfig import (
 from rmqctl.errors import ConfigFileUnreadable, NotAConfigFile
 from rmqctl.operations.verify.configcodes import NO_COPY, NO_LOG, NO_SOUND_COPY
 from rmqctl.operations.verify.directories import check_is_directory, check_queue_size
-from rmqctl.operations.verify.findings import CODES, Finding, Tally, finding
+from rmqctl.operations.verify.findings import CODES, Adviser, Finding, Tally, finding
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -66,9 +66,10 @@ def check(store: MessageStore, summary: Summary) -> Iterator[Finding]:
 
     :raises CannotRead: the system refuses to read a file.
     """
+    advised = Adviser(store.root, store.config)
     for found in _Check(store, summary).run():
         summary.severities[found.severity] += 1
-        yield found
+        yield advised(found)
 
 
 class _Parsed(NamedTuple):

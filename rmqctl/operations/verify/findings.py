@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.files.paths import NOT_REGULAR
+from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import is_written_by_its_brokers
 from rmqctl.operations.verify.codes import (
     ERROR,
@@ -44,10 +46,10 @@ __all__ = [
     "TORN_BEHIND_ITS_UNIT",
     "WARNING",
     "WAS_WHOLE",
+    "Adviser",
     "Code",
     "Finding",
     "Tally",
-    "advised",
     "finding",
 ]
 
@@ -68,6 +70,11 @@ CODES: dict[str, Code] = (
 #: Advice of ``unreadable-file`` where the system would read it, were it a file.
 NO_FILE_ADVICE = "See what it is: a file belongs there. Move away what is nobody's."
 
+_OTHER_COPY = (
+    "No rmqctl command changes that in a store which its brokers alone write to: take another "
+    "copy, of a broker that has it whole."
+)
+_MOVE_AWAY = "See what it is, and move it out of the store while the broker is down."
 _NOT_OURS = " at its start; no rmqctl command writes to such a log."
 #: Advice where no command of ours puts into a store, nor recovers it, by the code.
 _OF_ITS_BROKERS = {
@@ -77,7 +84,23 @@ _OF_ITS_BROKERS = {
     "checkpoint-missing": "Its broker writes one as it runs.",
     "checkpoint-unreadable": "Its broker writes a new one as it runs.",
     "checkpoint-zero": "Its broker writes one as it runs.",
+    "torn-tail": "Nothing that was acknowledged is lost, and its broker cuts it off" + _NOT_OURS,
+    "stale-record": "A broker that recovers after a crash takes it for a record of the log. "
+    + _OTHER_COPY,
+    "foreign-file": "A broker refuses to start with it in commitlog/ or in a queue. " + _MOVE_AWAY,
+    "not-a-directory": "Nothing that belongs there can be read or written. " + _MOVE_AWAY,
+    "file-length-mismatch": "A broker refuses to start on it. If it uses other sizes give its "
+    "broker.conf with --broker-conf. Else take another copy, of a broker that has it whole.",
+    "config-unreadable": "A broker takes the .bak copy, which may be older. While it is down mend "
+    "the place, or put a copy of the .bak there.",
+    "config-missing": "A broker takes the .bak copy, which may be older. Put a copy of it there "
+    "while the broker is down.",
 }
+#: Commands that a store refuses which only its brokers write to, and what more of them refuse that
+#: are no members of a DLedger group.
+_REFUSED = re.compile(r"`rmqctl (?:flush|group|put|repair(?! --(?:resume|undo))|timer rebuild)\b")
+_REFUSED_BY_OTHERS = re.compile(r"`rmqctl rebuild\b(?![^`]*--to-file-queues)")
+_SENTENCE_END = re.compile(r"(?<=[.]) (?=[A-Z`])")
 
 
 class Finding(NamedTuple):
@@ -126,13 +149,31 @@ def finding(code: str, **fields: object) -> Finding:
     return Finding(code=code, **values)  # type: ignore[arg-type]
 
 
-def advised(found: Finding, root: Path, config: MessageStoreConfig) -> Finding:
-    """A finding with the advice that is true of its store: what a broker's start mends our commands
-    mend as well, but not where its brokers alone write."""
-    advice = _OF_ITS_BROKERS.get(found.code)
-    if advice is None or not is_written_by_its_brokers(root, config):
-        return found
-    return found._replace(advice=advice)
+class Adviser:
+    """Gives findings the advice that is true of their store: what a broker's start mends our
+    commands mend as well, but not where its brokers alone write. The store is looked at once."""
+
+    def __init__(self, root: Path, config: MessageStoreConfig) -> None:
+        self._root, self._config = root, config
+
+    @cached_property
+    def _refused(self) -> tuple[re.Pattern[str], ...]:
+        """What stands before the name of a command that the store refuses."""
+        if not is_written_by_its_brokers(self._root, self._config):
+            return ()
+        return (_REFUSED,) if dledger_logs(self._root) else (_REFUSED, _REFUSED_BY_OTHERS)
+
+    def __call__(self, found: Finding) -> Finding:
+        known = _OF_ITS_BROKERS.get(found.code)
+        if not (known or "`rmqctl" in found.advice) or not self._refused:
+            return found
+        if known is not None:
+            return found._replace(advice=known)
+        sentences = _SENTENCE_END.split(found.advice)
+        kept = [one for one in sentences if not any(told.search(one) for told in self._refused)]
+        if len(kept) == len(sentences):
+            return found  # It names others.
+        return found._replace(advice=" ".join([*kept, _OTHER_COPY]))
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from rmqctl.operations.verify import indexparts as index_parts
 from rmqctl.operations.verify.batchqueues import BatchQueueChecker
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
 from rmqctl.operations.verify.damageranges import Ranges
-from rmqctl.operations.verify.findings import Finding, advised
+from rmqctl.operations.verify.findings import Adviser, Finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.indexparts import IndexPart, IndexStart
 from rmqctl.operations.verify.log import LogChecker
@@ -38,6 +38,7 @@ from rmqctl.operations.verify.undispatched import Undispatched
 
 __all__ = [
     "LEAST_STORED",
+    "Adviser",
     "IndexSide",
     "LogSide",
     "PartFindings",
@@ -47,7 +48,6 @@ __all__ = [
     "StoredUnits",
     "UnitsLookup",
     "Waits",
-    "advised",
     "index_parts",
 ]
 

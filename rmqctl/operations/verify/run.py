@@ -33,7 +33,7 @@ from rmqctl.operations.verify.compaction import check_compaction
 from rmqctl.operations.verify.controller import copy_checkers
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import check_access, check_directories, shown
-from rmqctl.operations.verify.findings import Finding, Tally, advised, finding
+from rmqctl.operations.verify.findings import Adviser, Finding, Tally, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.laterstart import check_later_start
 from rmqctl.operations.verify.log import LogChecker
@@ -123,11 +123,12 @@ def verify(
     paths.check_store(root)
     summary = Summary()
     plan = VerifyPlan(jobs, frozenset(only) or frozenset(STRUCTURES), resume_from, is_over)
+    advised = Adviser(root, config)
     for found in _with_refused(
         root, config, _run(root, config, summary, progress or (lambda done: None), plan)
     ):
         summary.severities[found.severity] += 1
-        yield advised(found, root, config)
+        yield advised(found)
     yield summary
 
 

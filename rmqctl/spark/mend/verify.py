@@ -76,7 +76,7 @@ def verify(
     summary = side.summary
     for one in found:
         summary.severities[one.severity] += 1
-    return sorted((rules.advised(one, root, config) for one in found), key=_place), summary
+    return sorted(map(rules.Adviser(root, config), found), key=_place), summary
 
 
 def _found(
