@@ -629,7 +629,7 @@ def test_a_service_dispatches_behind_the_puts(tmp_path: Path) -> None:
             assert store.put_message(Message("T", b"y", properties={"KEYS": f"k{number}"})).is_ok
         reput.shutdown()
         assert store.dispatch_behind_bytes == 0
-        assert reput.reput_from_offset == store.max_offset
+        assert reput._tail.done == store.max_offset
         queue = store.consume_queue("T", 0)
         assert queue is not None and queue.max_offset == 62
         assert store.put_message(Message("T", b"dispatched by the put again")).is_ok

@@ -33,10 +33,6 @@ class TransientStorePool:
         self._made = 0
         self._available: deque[mmap.mmap] = deque()
 
-    @property
-    def available_buffer_nums(self) -> int:
-        return len(self._available) + self.pool_size - self._made
-
     def borrow_buffer(self) -> mmap.mmap | None:
         """A buffer, which still holds the bytes of its last file; None when all are in use."""
         if self._available:

@@ -309,11 +309,6 @@ class MappedFile:
             self.forget(low, position)
             self._forgotten = position // PAGE * PAGE
 
-    @property
-    def is_dirty(self) -> bool:
-        """Whether something was stored since the last :meth:`flush`."""
-        return self._dirty.end > 0
-
     def close(self) -> None:
         """Unmaps and closes the file. Does not :meth:`flush`: the kernel writes it back later."""
         if self.descriptor < 0:

@@ -23,11 +23,6 @@ class ReputMessageService(ServiceThread):
         self._flags = flags
 
     @property
-    def reput_from_offset(self) -> int:
-        """Physical offset up to which the log is dispatched."""
-        return self._tail.done
-
-    @property
     def behind(self) -> int:
         """Bytes of log that are not dispatched yet (``dispatchBehindBytes``)."""
         return max(self._log.read_offset - self._tail.done, 0)
