@@ -12,7 +12,8 @@ class StepRow(TypedDict):
     what: Annotated[
         str,
         "`normal-recovery`, `abnormal-recovery`, `load-log`, `load-queues`, `delete-index`, "
-        "`scan-log`, `end-log`, `cut-queues`, `delete-queues`, `dispatch`, `retention`, `fail`",
+        "`scan-log`, `end-log`, `cut-queues`, `delete-queues`, `dispatch`, `retention`, "
+        "`misplaced-file`, `fail`",
     ]
     where: Annotated[str, "file, directory or physical offset; empty where there is none"]
     why: Annotated[str, "why there, in words"]

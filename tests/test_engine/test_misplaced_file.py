@@ -10,7 +10,7 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.errors import DamagedStore
-from rmqctl.operations.doctor.simulatestart import next_words, simulate_start
+from rmqctl.operations.doctor.simulatestart import next_words, simulate_start, verdict
 from rmqctl.operations.verify import Finding, verify
 from rmqctl.operations.verify.findings import MISPLACED
 from tests.golden_data import tree_content
@@ -116,7 +116,14 @@ def test_verify_and_simulate_start_name_the_files(
         assert (named or "").split()[0] == str(int(another.name))
     codes = {row.code for row in found if row.structure == "commitlog"}
     assert codes == {"physical-offset-mismatch"}
-    assert next_words(simulate_start(root, CONFIG)) == (("verify",) if is_cut else None)
+    done = simulate_start(root, CONFIG)
+    assert next_words(done) == ("verify",) and (done.is_harmless or is_cut)
+    misplaced = {step.where: step.why for step in done.steps if step.what == "misplaced-file"}
+    assert misplaced.keys() == told.keys()
+    for place, why in misplaced.items():
+        assert f"of offset {(told[place][1] or '').split()[0]}," in why
+    assert "have each other's names" in verdict(done) or not done.starts
     swap(one, other)
     assert not [row for row in verify(root, CONFIG) if isinstance(row, Finding)]
-    assert next_words(simulate_start(root, CONFIG)) is None
+    done = simulate_start(root, CONFIG)
+    assert next_words(done) is None and "names" not in verdict(done)

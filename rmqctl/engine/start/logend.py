@@ -190,6 +190,13 @@ def _obstacle(log: CommitLog, step: Step, timestamp: int) -> Damage | None:
     return Damage(entry.physical_offset, 0, "body-crc-mismatch", "", "")
 
 
+def misplaced_files(log: CommitLog) -> list[Damage]:
+    """The files of the log that begin with the first record of another one, by their first records
+    alone."""
+    starts = (entry.file_from_offset for entry in log.files.entries)
+    return [found for start in starts if (found := _misplaced_file(log, start)) is not None]
+
+
 def _misplaced_file(log: CommitLog, start: int) -> Damage | None:
     """Damage, if the file at ``start`` begins with the first record of another log file, or if a
     file with a name that no log file has goes on there."""

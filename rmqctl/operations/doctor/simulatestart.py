@@ -19,6 +19,7 @@ from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.services import retention
 from rmqctl.engine.settings.filesizes import unproven_log_file
 from rmqctl.engine.settings.logdirectories import dledger_logs
+from rmqctl.engine.start.logend import misplaced_files
 from rmqctl.engine.start.nearend import check_before
 from rmqctl.engine.state.laterversions import check_understood, queues_not_understood
 from rmqctl.errors import BrokerConfError, DamagedStore, FileLengthUnproven, UnsupportedStore
@@ -73,8 +74,9 @@ class Simulation:
     """What a start does. ``removals`` are the files that the retention deletes right after it.
     ``is_damaged_near_end``: the log is so damaged near its end that it must not be written, for a
     start after a clean stop would delete what stands there. ``is_misplaced``: the log ends at a
-    file whose name is another file's. ``refusal``: why the start fails, where the broker may not
-    write its files; the rest is what a start does that may."""
+    file whose name is another file's; ``has_misplaced``: it has such files anywhere. ``refusal``:
+    why the start fails, where the broker may not write its files; the rest is what a start does
+    that may."""
 
     root: Path
     version: str
@@ -87,6 +89,7 @@ class Simulation:
     bytes_lost: int = 0
     is_damaged_near_end: bool = False
     is_misplaced: bool = False
+    has_misplaced: bool = False
     refusal: str | None = None
 
     @property
@@ -142,10 +145,19 @@ def simulate_start(
         _compare_queues(store, done)
         obstacle = store.obstacle.obstacle
         done.is_misplaced = obstacle is not None and obstacle.reason == MISPLACED_FILE
+        _name_misplaced(store, done)
         if outcome.starts:
             _ask_retention(store, done, system_clock() if at is None else at, percent)
             done.is_damaged_near_end = _is_damaged_near_end(store)
     return done
+
+
+def _name_misplaced(store: MessageStore, done: Simulation) -> None:
+    """A start reads files as they follow each other, and asks no record for its place."""
+    for found in misplaced_files(store.commit_log):
+        why = f"it is the file of offset {found.found}, as its first record says"
+        done.steps.append(Step("misplaced-file", f"{paths.COMMIT_LOG}/{found.expected}", why))
+        done.has_misplaced = True
 
 
 def _is_damaged_near_end(store: MessageStore) -> bool:
@@ -336,7 +348,7 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
         return None
     if (done.outcome.reason or "").startswith((f"{paths.LOCK}:", f"{paths.CHECKPOINT}:")):
         return ("verify",)  # Which says what to look at: no repair moves these away.
-    if done.is_misplaced:
+    if done.is_misplaced or (done.is_harmless and done.has_misplaced):
         return ("verify",)  # Which says what files are called wrong.
     if done.outcome.starts and done.refusal is not None:
         return ("lint",)  # Which names all that may not be written.
@@ -368,4 +380,5 @@ def verdict(done: Simulation) -> str:
     loses = "no message" if done.loses_nothing else lost
     if done.refusal is not None:
         return f"{name} does not start: {done.refusal}. Where it may it starts, and loses {loses}."
-    return f"{name} starts, and loses {loses}."
+    names = " Files of the log have each other's names." if done.has_misplaced else ""
+    return f"{name} starts, and loses {loses}.{names}"
