@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,29 @@ def test_broken_delay_offsets_end_a_start_of_4_9_3(store: Path, broken: str) -> 
     outcome = rehearse(store, CONFIG)
     assert outcome.reason is not None and "delayOffset" in outcome.reason
     assert rehearse(store, CONFIG, as_5=True).starts
+
+
+@pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json", "consumerFilter.json"])
+@pytest.mark.parametrize("as_5", [False, True])
+def test_a_broken_file_of_config_ends_a_start_before_the_store(
+    store: Path, name: str, as_5: bool
+) -> None:
+    """``BrokerController#initialize`` loads these first, and the store not at all then."""
+    (store / "config").mkdir()
+    path = store / "config" / name
+    path.write_text('{"offsetTable":{"a')
+    config = replace(CONFIG, enable_lmq=False)
+    assert rehearse(store, config, as_5=as_5).starts
+    copy = path.with_name(f"{name}.bak")
+    copy.write_text("[1")
+    outcome = rehearse(store, config, as_5=as_5)
+    assert outcome.reason == f"config/{name}: neither it nor its .bak can be read"
+    assert [one.what for one in outcome.steps] == ["fail"] and not outcome.deleted
+    copy.write_text("{}")
+    assert rehearse(store, config, as_5=as_5).starts
+    with_lmq = replace(config, enable_lmq=True)
+    copy.write_text("[1")
+    assert rehearse(store, with_lmq, as_5=as_5).starts == (name == "consumerOffset.json")
 
 
 def test_queue_files_of_one_unit_are_cut_for_ever(tmp_path: Path, golden: Golden) -> None:

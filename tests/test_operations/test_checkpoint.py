@@ -11,12 +11,14 @@ import pytest
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.rehearsal.rehearse import rehearse
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rmqctl.errors import CheckpointTooLate, NeedsConsent, StoreInUse
+from rmqctl.errors import CheckpointTooLate, FileLengthUnproven, NeedsConsent, StoreInUse
 from rmqctl.operations.doctor.checkpoint import (
     ask_consent,
     compute,
     plan_set,
+    planned,
     rows,
     show,
     store_checkpoint,
@@ -166,3 +168,18 @@ def test_an_index_that_a_start_would_make_keeps_its_start(store: Path) -> None:
     store_checkpoint(store, CONFIG, judged.new)
     MessageStore(store, CONFIG, writable=True).close()
     assert [one for one in verify(store, CONFIG) if isinstance(one, Finding)] == []
+
+
+def test_none_is_stored_where_the_only_log_file_may_have_been_cut(
+    golden: Golden, tmp_path: Path
+) -> None:
+    """What is proven is of what is left; with the length from broker.conf it is a short file."""
+    root = copy_tree(golden("broker"), tmp_path / "store")
+    apply_damage(root, [{"op": "truncate", "path": f"commitlog/{0:020d}", "length": 200_000}])
+    before, config = state(root), MessageStoreConfig()
+    new = compute(root, config).new
+    assert new is not None
+    for refused in (planned, store_checkpoint):
+        with pytest.raises(FileLengthUnproven):
+            refused(root, config, new)
+    assert state(root) == before

@@ -1,4 +1,5 @@
-"""Plays a start of 4.9.3 or 5.3.3: ``DefaultMessageStore#load`` and ``#start``."""
+"""Plays a start of 4.9.3 or 5.3.3: ``DefaultMessageStore#load`` and ``#start``, and before them
+whether what a broker reads of ``config/`` lets it come so far (``BrokerController#initialize``)."""
 
 from __future__ import annotations
 
@@ -25,12 +26,15 @@ from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.checkpoint import Checkpoint
+from rmqctl.engine.state.laterversions import config_not_in_files
 from rmqctl.errors import CannotRead, ConfigFileUnreadable, ConfigurationContradiction
 
 _CHECKPOINT = Struct(f">{len(Checkpoint._fields)}q")
 #: Bytes of a timer wheel: twice the slots of seven days of seconds.
 _WHEEL_SIZE = constants.TIMER_SLOTS * layouts.TIMER_SLOT.size
-_DELAY_OFFSETS = f"{brokerjson.CONFIG}/{brokerjson.DELAY_OFFSET}"
+#: What ``BrokerController#initialize`` loads before the store, and 5.3.3 beside it.
+_STATE = (brokerjson.TOPICS, brokerjson.SUBSCRIPTION_GROUP, brokerjson.CONSUMER_FILTER)
+_STATE_OF_5 = ("topicQueueMapping.json", "consumerOrderInfo.json")
 
 
 def rehearse(
@@ -98,6 +102,7 @@ class _Rehearsal:
 
     def _load(self) -> None:
         is_clean = self.outcome.is_clean
+        self._check_state()
         _check_openable(self.root / paths.LOCK)
         if self.as_5:
             _check_wheel(self.root / paths.TIMER_WHEEL)
@@ -119,7 +124,16 @@ class _Rehearsal:
         if self.as_5:
             self._load_timer_log()
         else:
-            _check_delay_offsets(self.root / _DELAY_OFFSETS)
+            _check_readable(self.root, brokerjson.DELAY_OFFSET)
+
+    def _check_state(self) -> None:
+        """Topics, groups, offsets and filters, where a broker has them in files."""
+        if config_not_in_files(self.root, self.config):
+            return
+        is_lmq = self.config.enable_lmq
+        offsets = brokerjson.LMQ_CONSUMER_OFFSET if is_lmq else brokerjson.CONSUMER_OFFSET
+        for name in (offsets, *_STATE, *(_STATE_OF_5 if self.as_5 else ())):
+            _check_readable(self.root, name)
 
     def _load_timer_log(self) -> None:
         """``TimerLog#load``. The rest of the timer's start changes no log and no queue."""
@@ -343,12 +357,13 @@ def _index_header(path: Path) -> IndexHeader:
     return IndexHeader._make(HEADER.unpack(data.ljust(HEADER.size, b"\0")))
 
 
-def _check_delay_offsets(path: Path) -> None:
-    """``ScheduleMessageService#load``. :raises StartFails: neither file nor copy can be read."""
-    for one in (path, path.with_name(path.name + brokerjson.BACKUP)):
+def _check_readable(root: Path, name: str) -> None:
+    """``ConfigManager#load``. :raises StartFails: neither the file nor its copy can be read."""
+    path = root / brokerjson.CONFIG / name
+    for one in (path, path.with_name(name + brokerjson.BACKUP)):
         try:
             if brokerjson.read(one, []) is not None or one != path:
                 return
         except ConfigFileUnreadable:
             continue
-    raise StartFails(f"{_DELAY_OFFSETS}: neither it nor its .bak can be read")
+    raise StartFails(f"{brokerjson.CONFIG}/{name}: neither it nor its .bak can be read")

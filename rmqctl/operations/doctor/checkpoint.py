@@ -17,6 +17,7 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.start.plan import scan_start
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.errors import CannotWrite, CheckpointTooLate, NeedsConsent
@@ -185,7 +186,12 @@ def plan_set(judged: Judged, times: dict[str, int | None]) -> Judged:
 
 
 def planned(root: Path, config: MessageStoreConfig, new: Checkpoint) -> Judged:
-    """What a start after a crash would read if the new checkpoint were stored; changes nothing."""
+    """What a start after a crash would read if the new checkpoint were stored; changes nothing.
+
+    :raises FileLengthUnproven: the only file of the log may have been cut, and the times that are
+        proven are of what is left.
+    """
+    commit_log_file_size(root, config, writes=True)
     with MessageStore(root, config) as store:
         return _judged(store, new, {})
 
@@ -206,9 +212,11 @@ def store_checkpoint(root: Path, config: MessageStoreConfig, new: Checkpoint) ->
 
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     :raises CannotWrite, StoreReadOnly: the disk failed, or refuses.
+    :raises FileLengthUnproven: as of :func:`planned`.
     """
     paths.check_store(root)
     paths.check_writable(root)
+    commit_log_file_size(root, config, writes=True)
     lock = StoreLock(root)
     try:
         with MessageStore(root, config) as store:

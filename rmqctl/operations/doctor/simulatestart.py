@@ -21,6 +21,7 @@ from rmqctl.engine.settings.filesizes import unproven_log_file
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.start.logend import misplaced_files
 from rmqctl.engine.start.nearend import check_before
+from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import check_understood, queues_not_understood
 from rmqctl.errors import BrokerConfError, DamagedStore, FileLengthUnproven, UnsupportedStore
 from rmqctl.operations.doctor.lint import refusal
@@ -348,6 +349,8 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
         return None
     if (done.outcome.reason or "").startswith((f"{paths.LOCK}:", f"{paths.CHECKPOINT}:")):
         return ("verify",)  # Which says what to look at: no repair moves these away.
+    if (done.outcome.reason or "").startswith(f"{brokerjson.CONFIG}/"):
+        return "config", "check"  # Which names the place.
     if done.is_misplaced or (done.is_harmless and done.has_misplaced):
         return ("verify",)  # Which says what files are called wrong.
     if done.outcome.starts and done.refusal is not None:
