@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.operations.verify import Finding, verify
@@ -34,17 +34,44 @@ def root(values: Row, tmp_path: Path) -> Path:
     clock = iter(range(BORN, BORN + 10**9, 1000))
     config = config_of(values)
     with MessageStore(root, config, writable=True, create=True, clock=lambda: next(clock)) as store:
-        for number in range(120):
-            message = MessageExtBrokerInner(
-                TOPICS[0],
-                b"x",
-                properties={"KEYS": f"k{number}"},
-                born_host=V4[0],
-                store_host=V4[1],
-            )
-            assert store.put_message(message, flush=False).is_ok
+        put(store, range(120))
     shutil.rmtree(root / "index")
     return root
+
+
+def put(store: MessageStore, numbers: range) -> None:
+    """Messages with a key each."""
+    for number in numbers:
+        message = MessageExtBrokerInner(
+            TOPICS[0],
+            b"x",
+            properties={"KEYS": f"k{number}"},
+            born_host=V4[0],
+            store_host=V4[1],
+        )
+        assert store.put_message(message, flush=False).is_ok
+
+
+def without_header(root: Path, store: MessageStore, numbers: range) -> None:
+    """Messages are put into a store that is killed before the index file's header is stored, which
+    comes last."""
+    newest = max((root / "index").iterdir())
+    header = newest.read_bytes()[:40]
+    put(store, numbers)
+    store.abandon()
+    with newest.open("r+b") as file:
+        file.write(header)
+
+
+def lost_keys(engine: Engine, root: Path, values: Row, numbers: range) -> list[str]:
+    """Keys by which a broker that starts does not find their message."""
+    broker = engine.open(root, values)
+    assert broker.is_open
+    broker.settle()
+    keys = [f"k{number}" for number in numbers]
+    found = [key for key in keys if broker.query(TOPICS[0], key)["physicalOffsets"]]
+    broker.shutdown()
+    return sorted({*keys} - {*found})
 
 
 def of_index(root: Path, values: Row) -> list[tuple[str, str]]:
@@ -120,3 +147,32 @@ def test_a_file_without_items_is_the_engines(
     assert len(wanted) == 1 + bool(keys)
     rebuild_to(plan_rebuild(root, config, "index"), tmp_path / "rebuilt")
     assert index_contents(tmp_path / "rebuilt" / "index") == wanted
+
+
+@only("4.9.3")
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_kill_in_a_file_that_begins_amid_a_millisecond(
+    engine: Engine, values: Row, tmp_path: Path, reopened: bool
+) -> None:
+    """It ends in the very millisecond in which the full one before it ended, up to which the index
+    is on disk. The engine keeps what ends no later (``IndexService#load``); the file's slots lead
+    to items that its header does not count yet, behind which it finds none."""
+    values |= {"maxIndexNum": 300, "maxHashSlotNum": 20}
+    root, config, now = tmp_path / "store", config_of(values), [BORN]
+
+    def opened() -> WritableStore:
+        return MessageStore(root, config, writable=True, create=True, clock=lambda: now[0])
+
+    store = opened()
+    put(store, range(50))
+    now[0] += 10_000
+    put(store, range(50, 330))
+    store.flush()
+    if reopened:
+        store.close()
+        store = opened()
+    one, other = (path.read_bytes()[:40] for path in sorted((root / "index").iterdir()))
+    assert one[8:16] == other[8:16]
+    now[0] += 10_000
+    without_header(root, store, range(330, 360))
+    assert lost_keys(engine, root, values, range(360)) == []

@@ -253,6 +253,18 @@ class IndexService:
             since, is_odd = header.begin_timestamp, not header.is_plausible
         return 0 if is_odd else since
 
+    def is_growing_since(self, timestamp: int) -> bool:
+        """Whether the newest file is not full, and ends at just this store time (ms), as where it
+        begins amid the messages of one millisecond; of one without an item no more is said than
+        where the one before it ends."""
+        header = self.last_header()
+        return (
+            header is not None
+            and header.is_plausible
+            and header.index_count < self.geometry.index_num
+            and 0 < header.end_timestamp == timestamp
+        )
+
     def filled_timestamp(self, changed: Collection[Path] = ()) -> int:
         """End time (ms) of the newest full file before the first ``changed`` one; 0 without. It
         goes to the checkpoint when that file is on disk (``IndexService#flush``)."""

@@ -110,6 +110,8 @@ class StoreFlusher:
             # not trust it (``IndexService#load``). If the clock was set back, that start throws
             # older files away as well.
             self.checkpoint = self.checkpoint._replace(index_msg_timestamp=filled)
+        if not plan.is_clean:
+            self.checkpoint = self._doubting_newest()
         if plan.is_clean:
             self._note_index_on_disk(changed)
         else:
@@ -117,7 +119,9 @@ class StoreFlusher:
         self._written = plan.checkpoint
         # Index files that a start after a crash throws away anyhow need no earlier checkpoint.
         trusts_less = self.checkpoint.index_msg_timestamp < plan.checkpoint.index_msg_timestamp
-        unsafe = self._index_unsafe_since() if trusts_less and not plan.is_clean else None
+        unsafe = None
+        if trusts_less and not plan.is_clean:
+            unsafe = self._index_unsafe_since(self.checkpoint)
         if hold_back is not None or unsafe is not None:
             from rmqctl.engine.start.holdback import least_hold_back
 
@@ -153,13 +157,23 @@ class StoreFlusher:
         """The checkpoint while the store is open. A start after a kill throws the newest index file
         away and indexes again only the records that its recovery reads, so it must begin before
         that file's first record."""
-        unsafe = self._index_unsafe_since()
-        return self.checkpoint.held_back(self._hold_back, unsafe, least=self._least)
+        checkpoint = self._doubting_newest()
+        unsafe = self._index_unsafe_since(checkpoint)
+        return checkpoint.held_back(self._hold_back, unsafe, least=self._least)
 
-    def _index_unsafe_since(self) -> int | None:
+    def _doubting_newest(self) -> Checkpoint:
+        """The checkpoint, a millisecond earlier for the index if the newest index file is still
+        written and ends in the millisecond in which the full file before it ended. A start after a
+        kill would keep that file, with slots that lead to items beyond its header's count."""
+        index, checkpoint = self._derived.index, self.checkpoint
+        if index is None or not index.is_growing_since(checkpoint.index_msg_timestamp):
+            return checkpoint
+        return checkpoint._replace(index_msg_timestamp=checkpoint.index_msg_timestamp - 1)
+
+    def _index_unsafe_since(self, checkpoint: Checkpoint) -> int | None:
         """See :meth:`~rmqctl.engine.index.indexservice.IndexService.unsafe_since`."""
         index = self._derived.index
-        return None if index is None else index.unsafe_since(self.checkpoint.index_msg_timestamp)
+        return None if index is None else index.unsafe_since(checkpoint.index_msg_timestamp)
 
     # --- services ------------------------------------------------------------------------
 
