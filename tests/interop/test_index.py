@@ -12,6 +12,7 @@ import pytest
 
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.operations.doctor.checkpoint import compute, store_checkpoint
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.operations.verify import Finding, verify
 from tests.golden_data import index_contents
@@ -176,3 +177,21 @@ def test_a_kill_in_a_file_that_begins_amid_a_millisecond(
     now[0] += 10_000
     without_header(root, store, range(330, 360))
     assert lost_keys(engine, root, values, range(360)) == []
+
+
+@only("4.9.3")
+@pytest.mark.parametrize("count", [100, 330])
+def test_a_computed_checkpoint_does_not_vouch_for_items_that_are_not_counted(
+    engine: Engine, values: Row, tmp_path: Path, count: int
+) -> None:
+    """A start is to throw their file away, and to index again all that is in it."""
+    values |= {"maxIndexNum": 300, "maxHashSlotNum": 20}
+    root, config, clock = tmp_path / "store", config_of(values), iter(range(BORN, 2 * BORN, 1000))
+    store = MessageStore(root, config, writable=True, create=True, clock=lambda: next(clock))
+    put(store, range(count))
+    store.flush()
+    without_header(root, store, range(count, count + 30))
+    judged = compute(root, config)
+    assert judged.new is not None and not judged.says_too_much
+    store_checkpoint(root, config, judged.new)
+    assert lost_keys(engine, root, values, range(count + 30)) == []

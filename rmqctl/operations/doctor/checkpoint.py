@@ -10,6 +10,7 @@ only costs time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 #: The times of 4.9.3, by their names in the rows.
 NAMES = Checkpoint._fields[:3]
 _PHYSIC, _LOGICS, _INDEX = NAMES
+_UNCOUNTED = "index-uncounted-items"
 #: Findings that count though they are no faults: queues or index lack messages that the next start
 #: would add.
-_BEHIND = ("dispatch-behind", "index-behind")
+_BEHIND = ("dispatch-behind", "index-behind", _UNCOUNTED)
 #: Faults of a unit that is at its place: no dispatch adds another unit there.
 _IN_PLACE = "unit-delivery-time-mismatch"
 
@@ -128,18 +130,26 @@ def proofs_of(store: MessageStore, first: dict[str, Finding]) -> dict[str, Prove
     proofs = {name: _proven(store, first.get(name)) for name in NAMES}
     behind = first.get(_INDEX)
     is_pending = store.had_abort and behind is not None and behind.severity == INFO
-    if is_pending and proofs[_INDEX].timestamp < proofs[_LOGICS].timestamp:
-        # The next start indexes what its recovery reads, and the index's time has no say in that.
-        proofs[_LOGICS] = proofs[_INDEX]
+    if is_pending:
+        # The next start indexes what its recovery reads, and the index's time has no say in that:
+        # also all of what it throws away.
+        since = store.index.unsafe_since(proofs[_INDEX].timestamp)
+        times = [proofs[_INDEX].timestamp, *([] if since is None else [since])]
+        if min(times) < proofs[_LOGICS].timestamp:
+            proofs[_LOGICS] = Proven(min(times), behind)
     return proofs
 
 
 def _proven(store: MessageStore, first: Finding | None) -> Proven:
-    """The time just before the first record that a finding names; without a finding the newest
-    record's time."""
+    """The time just before the first record that a finding names, or before an index file that a
+    start is to throw away; without a finding the newest record's time."""
     newest, log = store.obstacle.store_timestamp, store.commit_log
     if first is None:
         return Proven(newest, None)
+    if first.code == _UNCOUNTED and first.path is not None:
+        # A broker that kept the file would lose what stands before them in their slots.
+        with closing(store.index.open(store.root / first.path)) as file:
+            return Proven(max(min(newest, file.header.end_timestamp - 1), 0), first)
     place = first.physical_offset
     number = -1 if place is None else log.files.index_of(place)
     if place is None or place <= store.min_offset or number < 0:

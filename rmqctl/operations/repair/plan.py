@@ -69,6 +69,7 @@ _MOST_ASKED = 4096
 _PENDING: dict[str, Key] = {
     "dispatch-behind": (model.REBUILD_QUEUES,),
     "index-behind": (model.REBUILD_INDEX,),
+    "index-uncounted-items": (model.REBUILD_INDEX,),
 }
 
 

@@ -183,6 +183,7 @@ class IndexCursor:
             self._find(
                 "index-uncounted-items",
                 position=geometry.item_position(self.next_no),
+                physical_offset=file.header.begin_phy_offset,
                 expected=self.next_no - 1,
                 found=f"{uncounted} more",
                 **killed,
