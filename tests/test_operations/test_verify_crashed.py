@@ -10,6 +10,7 @@ import pytest
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
+from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.operations.verify import ERROR, Finding, verify
 from tests.test_safety.support import Clock, message, small_config
 
@@ -86,4 +87,18 @@ def test_units_that_a_start_dispatches_again_are_none(root: Path) -> None:
     assert 1 < len(again) < 70
     for queue_offset in again:
         change_unit(root, queue_offset, zeroed)
+    assert not errors(root)
+
+
+def test_units_that_a_start_passes_over_are_an_error(root: Path) -> None:
+    """It reads a queue's last three files, and dispatches what is behind the units there: a loss of
+    power may have taken those of an older file, too."""
+    write_checkpoint(root, root / "checkpoint", Checkpoint())
+    for queue_offset in range(60, 80):
+        change_unit(root, queue_offset, zeroed)
+    assert errors(root) == [(TOPIC, 0, 60)]
+    change_unit(root, 100, zeroed)
+    change_unit(root, 160, zeroed)
+    assert errors(root) == [(TOPIC, 0, 60)]
+    MessageStore(root, CONFIG, writable=True).close()
     assert not errors(root)
