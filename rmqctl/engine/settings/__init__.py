@@ -1,4 +1,4 @@
-"""What a store is configured to be: broker.conf, sizes of files, directories of the log.
+"""A store's configuration: broker.conf, sizes of files, directories of the log.
 
 Other rooms use:
 

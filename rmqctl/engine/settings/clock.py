@@ -1,4 +1,4 @@
-"""The clock that store times are taken from, unless somebody brings another."""
+"""The clock for store times, unless a caller gives another."""
 
 from __future__ import annotations
 

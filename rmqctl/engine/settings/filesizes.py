@@ -1,7 +1,7 @@
-"""How large the files of a store are: taken from the files, else from the configuration.
+"""The sizes of a store's files: taken from the files, else from the configuration.
 
-One of the files may have been cut, or be too long. So their lengths vote, and their names, which
-are multiples of the size.
+A file may have been cut, or be too long. So the lengths of files vote, and their names, which are
+multiples of the size.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import ConfigurationContradiction, FileLengthUnproven, QueueFilesTooSmall
 
-#: Two units.
+#: Bytes of the smallest queue file with which a broker can start: two units.
 LEAST_QUEUE_FILE_SIZE = 2 * layouts.QUEUE_UNIT.size
-#: So many files of queues are asked.
+#: How many queue files vote.
 _ASKED = 3
 
 
 class _File(NamedTuple):
-    """A file named by an offset."""
+    """A file whose name is an offset."""
 
     path: Path
     offset: int
@@ -34,11 +34,11 @@ class _File(NamedTuple):
 
 
 def commit_log_file_size(root: Path, config: MessageStoreConfig, *, writes: bool = False) -> int:
-    """Size of the log's files, as they say, else the configured one.
+    """Size of the log's files: by the files, else as configured.
 
     :param writes: files of that size will be made.
-    :raises ConfigurationContradiction: a ``broker.conf`` says otherwise than the files.
-    :raises FileLengthUnproven: with ``writes``: as of :func:`unproven_log_file`.
+    :raises ConfigurationContradiction: a ``broker.conf`` contradicts the files.
+    :raises FileLengthUnproven: with ``writes``, if there is an :func:`unproven_log_file`.
     """
     files = _log_files(root, config)
     size = _file_size(
@@ -54,8 +54,8 @@ def commit_log_file_size(root: Path, config: MessageStoreConfig, *, writes: bool
 
 
 def unproven_log_file(root: Path, config: MessageStoreConfig) -> tuple[Path, int] | None:
-    """The only file of a log, and its length, when that is not the configured one, nor a power of
-    two as brokers mostly have it, and nothing else tells the size: it may have been cut."""
+    """The only file of a log and its length, if it may have been cut: the length is neither
+    configured nor a power of two, as it mostly is, and nothing else tells the size."""
     found = _unproven(_log_files(root, config), config)
     return None if found is None else (found.path, found.size)
 
@@ -84,20 +84,20 @@ def consume_queue_file_size(root: Path, config: MessageStoreConfig) -> int:
 
 
 def is_too_small(queue_file_size: int) -> bool:
-    """Whether a broker never comes to the end of its start with queue files of a size: those of one
-    unit (``ConsumeQueue#truncateDirtyLogicFiles`` ends at the second, or at the next file)."""
+    """Whether a broker's start never ends with queue files of this size, that of one unit: the loop
+    of ``ConsumeQueue#truncateDirtyLogicFiles`` needs a second unit in a file to end."""
     return queue_file_size < LEAST_QUEUE_FILE_SIZE
 
 
 def check_queue_file_size(size: int) -> None:
-    """For queue files that are to be made. :raises QueueFilesTooSmall: they would be."""
+    """Checks the size of queue files to be made. :raises QueueFilesTooSmall: it is too small."""
     if is_too_small(size):
         default = constants.DEFAULT_MAPPED_FILE_SIZE_CONSUME_QUEUE
         raise QueueFilesTooSmall(size=size, least=LEAST_QUEUE_FILE_SIZE, default=default)
 
 
 def check_new_queue_files(root: Path, config: MessageStoreConfig) -> None:
-    """:func:`check_queue_file_size` of the first queue files of a store, when it has none yet."""
+    """:func:`check_queue_file_size` for a store that has no queue files yet."""
     if is_too_small(config.mapped_file_size_consume_queue):
         directories = (where.path for where in paths.queue_directories(root / paths.CONSUME_QUEUE))
         if next(_files(directories), None) is None:
@@ -143,8 +143,8 @@ def batch_queue_file_size(root: Path, config: MessageStoreConfig) -> int:
 
 
 def compaction_file_sizes(root: Path) -> tuple[int, int]:
-    """Sizes of the logs' files of compacted topics, and of their queues' ones, as most of those
-    have them that are looked at."""
+    """Sizes of log files and of queue files of compacted topics, as most of the first files have
+    them."""
     unit = layouts.BATCH_QUEUE_UNIT.size
     of_log = _queue_files(root / paths.COMPACTION_LOG)
     queues = [one.size for one in _queue_files(root / paths.COMPACTION_QUEUE, unit)]
@@ -155,7 +155,7 @@ def compaction_file_sizes(root: Path) -> tuple[int, int]:
 
 
 def _queue_files(base: Path, unit: int = 1) -> list[_File]:
-    """The first files of queues that hold whole units."""
+    """The first few queue files of whole units."""
     files = _files(where.path for where in paths.queue_directories(base))
     return list(islice((file for file in files if file.size % unit == 0), _ASKED))
 
@@ -178,13 +178,13 @@ def _file_size(files: list[_File], configured: int, explicit: bool, name: str) -
 
 
 def _voted(files: list[_File], configured: int) -> int:
-    """The length with which most files meet the next one, else that most of them have; where no
-    length goes with the names, the distance between these."""
+    """The length with which most files reach exactly to the next one, else the most common length.
+    If no length fits the names, the distance between names."""
     sizes = [file.size for file in files]
     gaps = [other.offset - one.offset for one, other in pairwise(files)]
     named = [size for size in dict.fromkeys(sizes) if _is_named(files, size)]
     if named:
-        # One that was cut is the shorter one.
+        # If two are equal, the longer one: the other may have been cut.
         return max(named, key=lambda size: (gaps.count(size), sizes.count(size), size))
     distances = [gap for gap in gaps if gap > 0 and _is_named(files, gap)]
     if _is_named(files, configured) or not distances:
@@ -193,13 +193,13 @@ def _voted(files: list[_File], configured: int) -> int:
 
 
 def _is_named(files: list[_File], size: int) -> bool:
-    """Whether files of this size have such names, most of them."""
+    """Whether most names are multiples of this size."""
     later = [file.offset for file in files if file.offset]
     return 2 * sum(offset % size == 0 for offset in later) >= len(later)
 
 
 def _files(directories: Iterable[Path]) -> Iterator[_File]:
-    """Files named by an offset, with their sizes; an empty one, which a kill leaves, tells none."""
+    """Files whose names are offsets, with their sizes. Empty ones, left by a kill, do not count."""
     for directory in directories:
         for entry in paths.scan_names(directory):
             if not is_offset_name(entry):
@@ -208,6 +208,6 @@ def _files(directories: Iterable[Path]) -> Iterator[_File]:
             try:
                 status = path.stat()
             except OSError:
-                continue  # Whoever opens it says so.
+                continue  # It is reported when it is opened.
             if stat.S_ISREG(status.st_mode) and status.st_size:
                 yield _File(path, int(entry), status.st_size)

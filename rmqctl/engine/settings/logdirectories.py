@@ -1,8 +1,8 @@
-"""Where the files of a store's log lie: in its own ``commitlog/``, or in several directories.
+"""Finds the directories of a store's log: its own ``commitlog/``, or several.
 
-``storePathCommitLog`` lists them with commas between, ``readOnlyCommitLogStorePaths`` more of them,
-that get no new files. A broker of a DLedger group has its log, or what came since it joined one, in
-``dledger-<dLegerSelfId>/data``: one range of offsets with the other files."""
+``storePathCommitLog`` lists them with commas between; ``readOnlyCommitLogStorePaths`` lists more
+that get no new files. A broker of a DLedger group keeps its log, or the part since it joined, in
+``dledger-<dLegerSelfId>/data``; its offsets continue those of the other files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rmqctl.errors import AmbiguousLog, BrokerConfError
 _SPLITTER = ","
 _DLEDGER_PREFIX = "dledger-"
 _DLEDGER_DATA = "data"
-#: Members of DLedger groups that are named: a store has one.
+#: The most members of DLedger groups that are looked for. A store should have one.
 _MOST_MEMBERS = 8
 
 
 class LogDirectories(NamedTuple):
-    """Directories of a log; ``appendable`` get new files, in turn, and ``listed`` are those of
-    ``storePathCommitLog``. ``dledger`` is the one whose files hold entries of a DLedger group."""
+    """The directories of a log. ``appendable`` ones get new files in turn; ``listed`` are those of
+    ``storePathCommitLog``. The files in ``dledger`` hold entries of a DLedger group."""
 
     all: tuple[Path, ...]
     appendable: tuple[Path, ...]
@@ -39,9 +39,9 @@ def is_spread(config: MessageStoreConfig) -> bool:
 
 
 def at_root(config: MessageStoreConfig, root: Path) -> MessageStoreConfig:
-    """The configuration as it holds for the store at ``root``: one that ``storePathRootDir`` names
-    has its log where ``storePathCommitLog`` says, also where that is a single directory. A copy of
-    it has its own."""
+    """The configuration for the store at ``root``. If ``storePathRootDir`` names this store, its
+    log is in ``storePathCommitLog``, even if that is a single directory. A copy of the store has
+    its own log."""
     path = config.store_path_commit_log.strip()
     if not path or is_spread(config) or not config.store_path_root_dir:
         return config
@@ -53,7 +53,7 @@ def at_root(config: MessageStoreConfig, root: Path) -> MessageStoreConfig:
 
 
 def in_own_directory(config: MessageStoreConfig) -> MessageStoreConfig:
-    """The configuration as it holds for a copy of the store, whose log lies in it."""
+    """The configuration for a copy of the store, which has its log in itself."""
     return replace(
         config,
         store_path_root_dir="",
@@ -63,7 +63,7 @@ def in_own_directory(config: MessageStoreConfig) -> MessageStoreConfig:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Whether two names are those of one place; one that is not there is told by its name."""
+    """Whether two paths are the same place; if one does not exist, by their names."""
     try:
         return one.samefile(other)
     except OSError:
@@ -71,10 +71,10 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def log_directories(root: Path, config: MessageStoreConfig) -> LogDirectories:
-    """Where the log of a store lies, that of a DLedger group too.
+    """The directories of a store's log, including that of a DLedger group.
 
     :raises AmbiguousLog: several members of DLedger groups have a log there, and ``dLegerSelfId``
-        names none of them. Else as of :func:`_plain_directories`.
+        names none of them. Also raises what :func:`_plain_directories` raises.
     """
     directories = _plain_directories(root, config)
     found = dledger_logs(root)
@@ -88,9 +88,9 @@ def log_directories(root: Path, config: MessageStoreConfig) -> LogDirectories:
 
 
 def dledger_logs(root: Path) -> list[str]:
-    """Where a DLedger broker (``enableDLegerCommitLog``, 4.5 and later) keeps the log: one
-    ``dledger-<dLegerSelfId>/data``. It counts as soon as it is there: the broker appends to no
-    other from then on (``DLedgerCommitLog#setRecoverPosition``)."""
+    """The directories ``dledger-<dLegerSelfId>/data``, in which a DLedger broker
+    (``enableDLegerCommitLog``, 4.5 and later) keeps its log. From the moment it exists, the broker
+    appends only there (``DLedgerCommitLog#setRecoverPosition``)."""
     found = []
     for name in paths.scan_names(root):
         if name.startswith(_DLEDGER_PREFIX) and (root / name / _DLEDGER_DATA).is_dir():
@@ -101,7 +101,7 @@ def dledger_logs(root: Path) -> list[str]:
 
 
 def _plain_directories(root: Path, config: MessageStoreConfig) -> LogDirectories:
-    """Where the files lie that hold records and nothing else.
+    """The directories of files that hold only records, without DLedger headers.
 
     :raises AmbiguousLog: the store has a log of its own that the configuration does not list (a
         copied store, and the broker.conf of the original: its log may be another broker's).
@@ -124,8 +124,8 @@ def _plain_directories(root: Path, config: MessageStoreConfig) -> LogDirectories
 
 
 def lies_within(path: Path, root: Path, config: MessageStoreConfig) -> bool:
-    """Whether a path, of a file that need not be there, lies in a store: at its root, in one of the
-    directories of its log, or behind a link in it. Errors as of :func:`log_directories`."""
+    """Whether a path, existing or not, lies in a store: below its root, in a directory of its log,
+    or behind a link in it. Raises what :func:`log_directories` raises."""
     place = paths.resolved(path)
     parts = [root, *(root / name for name in paths.scan_names(root))]
     parts += log_directories(root, config).all

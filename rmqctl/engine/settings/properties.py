@@ -1,9 +1,9 @@
-"""A ``.properties`` text as ``java.util.Properties#load`` reads it, which is how a broker reads its
+"""Reads a ``.properties`` text as ``java.util.Properties#load`` does: so a broker reads its
 ``broker.conf``.
 
-A line ends at CR, LF or both; one that ends in an odd number of backslashes goes on in the next,
-whose leading blanks are not part of it. A key ends at the first ``=``, ``:`` or blank without a
-backslash before it; the value is all that follows, blanks at its end included.
+A line ends at CR, LF or both. If it ends in an odd number of backslashes, it goes on in the next
+line, without that one's leading blanks. A key ends at the first ``=``, ``:`` or blank without a
+backslash before it. The value is everything behind, including blanks at its end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LETTERS = {"t": "\t", "r": "\r", "n": "\n", "f": "\f"}
 
 
 class Property(NamedTuple):
-    """One entry, and the line, from 1, at which it begins."""
+    """One entry, and the number (from 1) of the line at which it begins."""
 
     name: str
     value: str
@@ -33,9 +33,9 @@ class Property(NamedTuple):
 
 
 def properties(text: str, source: str = "broker.conf") -> Iterator[Property]:
-    """The entries in order; of entries with one name the last one counts.
+    """The entries in order. If several have the same name, the last one counts.
 
-    :raises BrokerConfError: an escape is malformed; a broker does not start on such a file.
+    :raises BrokerConfError: an escape is malformed; a broker does not start with such a file.
     """
     for number, line in _logical_lines(text):
         key = _KEY.match(line)
@@ -49,7 +49,7 @@ def properties(text: str, source: str = "broker.conf") -> Iterator[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """``(number of the first line, line)`` without comments, leading blanks and what joins them."""
+    """``(number of its first line, logical line)``, without comments and leading blanks."""
     joined, first = "", 0
     for number, raw in enumerate(_LINE_END.split(text), 1):
         line = raw.lstrip(_BLANKS)
@@ -81,14 +81,14 @@ def _unescaped(text: str) -> str:
             raise ValueError(f"{match[0]!r} is a malformed \\uxxxx escape")
         return chr(int(match[1], 16))
 
-    # Two halves of a character stand side by side as two escapes.
+    # Two escapes may be the two halves of one character.
     joined = _ESCAPE.sub(replaced, text).encode("utf-16-le", "surrogatepass")
     return joined.decode("utf-16-le", "surrogatepass")
 
 
 def properties_text(values: Mapping[str, object]) -> str:
-    """One line for each value, as ``MixAll#properties2String`` writes them, sorted; what would end
-    a line, or is not printable, is escaped."""
+    """One line for each value, sorted, as ``MixAll#properties2String`` writes them. Line ends and
+    unprintable characters are escaped."""
     lines = (f"{name}={_escaped(value)}\n" for name, value in sorted(values.items()))
     return "".join(lines)
 

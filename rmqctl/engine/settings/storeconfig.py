@@ -1,8 +1,8 @@
 """``MessageStoreConfig``: sizes and switches of a store, by the broker's own property names.
 
-File sizes are taken from the files. What they do not tell (the split of an index file into slots
-and items, the sizes of an empty store) comes from a ``broker.conf``, else from RocketMQ's
-defaults.
+File sizes are taken from the files. Values that files do not tell, such as the split of an index
+file into slots and items, or the sizes for an empty store, come from a ``broker.conf``, else they
+are RocketMQ's defaults.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ TIMER_PRECISIONS = (1000, 500, 200, 100)
 
 @dataclass(frozen=True, slots=True)
 class MessageStoreConfig:
-    """The part of ``MessageStoreConfig`` (and ``BrokerConfig``) that shapes the files, and
-    ``brokerName``, and what says when files are deleted.
+    """The part of ``MessageStoreConfig`` (and ``BrokerConfig``) that shapes the files or their
+    deletion, and ``brokerName``.
 
-    ``explicit`` names the fields that a ``broker.conf`` has set: only those contradict a file.
-    ``overruled`` names the switches for which the queues of a store say the opposite
+    ``explicit`` names the fields that a ``broker.conf`` has set: only these can contradict a file.
+    ``overruled`` names the switches that the store's queues contradict
     (:mod:`rmqctl.engine.services.multiqueues`).
     """
 
@@ -107,7 +107,7 @@ class MessageStoreConfig:
 
     @property
     def is_transient_store_pool_enable(self) -> bool:
-        """Only asynchronous flushing, and no slave, makes use of the pool."""
+        """Whether the pool is used: only with asynchronous flush, and never by a slave."""
         return (
             self.transient_store_pool_enable
             and self.flush_disk_type == "ASYNC_FLUSH"
@@ -121,8 +121,8 @@ class MessageStoreConfig:
         """Delays in milliseconds; level ``i`` is item ``i - 1``
         (``ScheduleMessageService#parseDelayLevel``).
 
-        :raises BrokerConfError: one is none: also of two blanks, between which a broker looks for
-            one, and does not start.
+        :raises BrokerConfError: one is malformed. Two blanks in a row have an empty level between
+            them, with which a broker does not start.
         """
         levels = []
         for text in java_split(self.message_delay_level, " "):
@@ -134,8 +134,8 @@ class MessageStoreConfig:
         return levels
 
     def properties(self) -> dict[str, object]:
-        """Every setting of 4.9.3 by its name in a ``broker.conf``, but for those that are paths, or
-        are null in Java, and so are not told."""
+        """Every setting of 4.9.3, by its name in a ``broker.conf``, except paths and settings that
+        are null in Java."""
         left_out = "explicit", "overruled", "enable_controller_mode", "config_manager_version"
         later = (
             "mapped_file_size_timer_log",
@@ -176,7 +176,7 @@ _PROPERTIES |= {
 }
 _POSITIVE = ("mapped_file_size", "mapper_file_size", "max_")
 _MOST_DIGITS = 19
-#: No broker's file has as many.
+#: The most bytes of a file.
 _MOST_BYTES = 1 << 20
 _CHOICES = {
     "flush_disk_type": ("SYNC_FLUSH", "ASYNC_FLUSH"),
@@ -185,9 +185,9 @@ _CHOICES = {
 
 
 def parse_broker_conf(text: str, source: str = "broker.conf") -> MessageStoreConfig:
-    """Reads Java properties; names that shape no file are passed over.
+    """Reads Java properties. Unknown names are ignored.
 
-    :raises BrokerConfError: a value that is not of its type, or not positive.
+    :raises BrokerConfError: a value has not the right type, or is not positive.
     """
     values: dict[str, object] = {}
     from rmqctl.engine.settings.properties import properties
@@ -216,13 +216,13 @@ def _timer_precision(milliseconds: int) -> int:
 
 
 def load_broker_conf(path: str | Path) -> MessageStoreConfig:
-    """Reads a ``broker.conf``; :raises BrokerConfError: it cannot be read or is not one."""
+    """Reads a ``broker.conf``; :raises BrokerConfError: it cannot be read or is not valid."""
     return parse_broker_conf(read_broker_conf(path), str(path))
 
 
 def read_broker_conf(path: str | Path) -> str:
-    """The text of a ``broker.conf``, byte for byte a character, as ``Properties#load`` takes it
-    (``BrokerStartup``). :raises BrokerConfError: it cannot be read, or is far too large for one."""
+    """The text of a ``broker.conf``, one character for each byte, as ``Properties#load`` reads it
+    (``BrokerStartup``). :raises BrokerConfError: it cannot be read, or is far too large."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(_MOST_BYTES + 1)

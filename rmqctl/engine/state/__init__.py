@@ -1,4 +1,4 @@
-"""What a broker keeps beside the log: checkpoint, JSON files, structures of later versions.
+"""A broker's other state: checkpoint, JSON files, structures of later versions.
 
 Other rooms use:
 

@@ -1,11 +1,11 @@
-"""``config/*.json``: what a broker knows beside its messages, in the dialect in which it writes it.
+"""``config/*.json``: a broker's settings and offsets, in the JSON dialect that it writes.
 
-``ConfigManager#persist`` writes by fastjson 1.2.76, pretty with tabs: JSON, but keys that are
-numbers stand bare (``{0:124}``), and such entries stay on one line. It renames the file before to
-``.bak``, which ``ConfigManager#load`` falls back to when the file is absent, empty or broken.
+``ConfigManager#persist`` writes with fastjson 1.2.76, pretty with tabs: JSON, but keys that are
+numbers have no quotes (``{0:124}``), and such entries stay on one line. It keeps the older file as
+``.bak``, and ``ConfigManager#load`` reads that when the file is absent, empty or broken.
 
-Reading is strict: the dialect that is written, no comments, no single quotes, no spare commas,
-although fastjson passes over those. Sizes, depth and the length of numbers are bounded.
+Reading is strict: only the dialect that is written, without comments, single quotes and extra
+commas, which fastjson would skip. Sizes, depth and the length of numbers are bounded.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"
 SUBSCRIPTION_GROUP = "subscriptionGroup.json"
 CONSUMER_FILTER = "consumerFilter.json"
 DELAY_OFFSET = "delayOffset.json"
-#: Files of consumer offsets, and the names of the tables in each. A broker with ``enableLmq`` keeps
-#: all of its offsets in the second one.
+#: Files of consumer offsets, and their tables. With ``enableLmq`` all offsets are in the second.
 OFFSET_TABLES = {
     CONSUMER_OFFSET: ("offsetTable",),
     LMQ_CONSUMER_OFFSET: ("offsetTable", "lmqOffsetTable"),
@@ -40,7 +39,7 @@ OFFSET_TABLES = {
 #: ``ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR``.
 TOPIC_GROUP_SEPARATOR = "@"
 
-#: A broker's largest files have some megabytes.
+#: The most bytes of a file. The largest ones of brokers have some megabytes.
 MAX_BYTES = 256 << 20
 MAX_DEPTH = 64
 _MAX_DIGITS = 40
@@ -54,7 +53,7 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 
 class DuplicateKey(NamedTuple):
-    """A key that stands twice in one object; fastjson keeps the last value."""
+    """A key that occurs twice in one object; fastjson keeps the last value."""
 
     key: str | int
     line: int
@@ -68,12 +67,11 @@ class _Problem(Exception):
 
 
 def parse(text: str, *, path: str = "config", duplicates: list[DuplicateKey] | None = None) -> Any:
-    """The value that a text holds; keys that stand bare are ints, quoted ones are strings.
+    """The value of a text. Keys without quotes are ints, quoted ones are strings.
 
-    :param path: what an error names.
-    :param duplicates: takes the keys that stand twice (the last value counts); without it such a
-        key is an error.
-    :raises ConfigFileUnreadable: at the first place that is not the dialect.
+    :param path: the file that an error names.
+    :param duplicates: gets keys that occur twice (the last value counts); None: they are an error.
+    :raises ConfigFileUnreadable: the text is not in the dialect.
     """
     try:
         value, position = _Parser(text, duplicates).value(_skip(text, 0), 0)
@@ -89,7 +87,7 @@ def parse(text: str, *, path: str = "config", duplicates: list[DuplicateKey] | N
 
 
 def read(path: Path, duplicates: list[DuplicateKey] | None = None) -> Any:
-    """The value of one file; None when it is absent or empty, as ``ConfigManager#load`` takes it.
+    """The value of one file; None when it is absent or empty, as for ``ConfigManager#load``.
 
     :raises CannotRead: the system refuses.
     :raises ConfigFileUnreadable: it is no regular file, too large, not UTF-8, or not the dialect.
@@ -107,7 +105,9 @@ def read_text(path: Path) -> str:
         raise FileNotFoundError(path)
     try:
         is_file = stat.S_ISREG(path.stat().st_mode)
-    except OSError as error:  # Opening tells of others than a link that leads nowhere.
+    except (
+        OSError
+    ) as error:  # Other errors than a link that leads nowhere are raised when it is opened.
         is_file = not isinstance(error, FileNotFoundError)
     if not is_file:
         raise NotAConfigFile(path=str(path), line=1, column=1, reason=NOT_REGULAR)
@@ -132,9 +132,9 @@ def read_config(root: Path, name: str) -> Any:
 
 
 def read_kept(path: Path) -> Any:
-    """A file's value, as a broker loads it (``ConfigManager#load``): of its ``.bak`` when the file
-    is absent, empty or broken; None without both. :raises ConfigFileUnreadable: it is broken, and
-    the ``.bak`` does not help."""
+    """A file's value as a broker loads it (``ConfigManager#load``): from its ``.bak`` if the file
+    is absent, empty or broken. :raises ConfigFileUnreadable: it is broken, and so is the
+    ``.bak``."""
     backup = path.with_name(path.name + BACKUP)
     try:
         value = read(path, [])
@@ -147,14 +147,14 @@ def read_kept(path: Path) -> Any:
 
 
 def table_of(value: Any, name: str) -> dict[Any, Any]:
-    """The object under ``name`` of a file's value; empty when it is absent or null."""
+    """The object ``name`` in a file's value; empty when it is absent or null."""
     table = value.get(name) if isinstance(value, dict) else None
     return table if isinstance(table, dict) else {}
 
 
 def offset_table(value: Any) -> dict[int, int]:
-    """A ``{number: offset}`` of ``consumerOffset.json`` or ``delayOffset.json``; entries that are
-    not of that kind are left out. Quoted numbers are taken, as fastjson takes them."""
+    """A ``{number: offset}`` of ``consumerOffset.json`` or ``delayOffset.json``, without other
+    entries. Quoted numbers count, as for fastjson."""
     table = {}
     for key, offset in value.items() if isinstance(value, dict) else ():
         number, place = whole(key), whole(offset)
@@ -166,8 +166,7 @@ def offset_table(value: Any) -> dict[int, int]:
 def consumer_offsets(root: Path) -> dict[tuple[str, str], dict[int, int]]:
     """``(topic, group)`` → queue id → the offset that the group consumes next.
 
-    Of ``consumerOffset.json`` and of the light queues' file; keys that are not two names joined by
-    a ``@`` are left out.
+    From both :data:`OFFSET_TABLES`, without keys other than ``topic@group``.
     """
     offsets: dict[tuple[str, str], dict[int, int]] = {}
     for name, tables in OFFSET_TABLES.items():
@@ -176,14 +175,14 @@ def consumer_offsets(root: Path) -> dict[tuple[str, str], dict[int, int]]:
             owner = topic_and_group(key)
             if owner is None:
                 continue
-            # LmqConsumerOffsetManager keeps one offset a group, of queue 0.
+            # LmqConsumerOffsetManager keeps one offset for each group: that of queue 0.
             offset = whole(item)
             offsets[owner] = {0: offset} if offset is not None else offset_table(item)
     return offsets
 
 
 def topic_and_group(key: str | int) -> tuple[str, str] | None:
-    """The two parts of ``topic@group``; None when there are not two."""
+    """The two parts of ``topic@group``; None if there are not exactly two."""
     parts = str(key).split(TOPIC_GROUP_SEPARATOR)
     return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None
 
@@ -194,7 +193,7 @@ def delay_offsets(root: Path) -> dict[int, int]:
 
 
 def whole(value: Any) -> int | None:
-    """A whole number, also a quoted one, as fastjson takes it; None: it is none."""
+    """A whole number, also a quoted one, as for fastjson; None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value, re.ASCII):
@@ -206,7 +205,8 @@ def whole(value: Any) -> int | None:
 
 
 class _Parser:
-    """One text; every method takes a position and returns a value and the position after it."""
+    """Parses one text. Each method takes a position and returns a value and the position after
+    it."""
 
     def __init__(self, text: str, duplicates: list[DuplicateKey] | None) -> None:
         self._text = text
@@ -306,7 +306,7 @@ class _Parser:
     def _duplicate(self, key: str | int, at: int) -> None:
         if self._duplicates is None:
             raise _Problem(f"the key {key!r} stands here a second time", at)
-        # Keys come in order of place: counting goes on where it ended, for there may be millions.
+        # Keys come in order, and may be millions: so counting goes on where it ended.
         self._line += self._text.count("\n", self._counted, at)
         newline = self._text.rfind("\n", self._counted, at)
         self._line_start = newline + 1 if newline >= 0 else self._line_start
@@ -337,15 +337,15 @@ def _place(text: str, position: int) -> tuple[int, int]:
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f"}
 _ESCAPES |= {"\r": "\\r"}
-#: A lone surrogate has no other way into UTF-8.
+#: A lone surrogate cannot be encoded in UTF-8, so it is escaped.
 _ESCAPED = re.compile(r'["\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]')
 
 
 def dumps(value: Any) -> str:
     """A value as ``ConfigManager#encode(true)`` writes it, in the order of its dicts.
 
-    int keys stand bare and on one line, str keys each on a line of their own; a list of ints is
-    taken for a Java array, which stands on one line.
+    int keys have no quotes and share a line; each str key has its own line. A list of ints counts
+    as a Java array, on one line.
     """
     return "".join(_pieces(value, 0))
 

@@ -1,4 +1,4 @@
-"""``StoreCheckpoint``: up to which store time log, queues and index are on disk."""
+"""``StoreCheckpoint``: the store times up to which log, queues and index are on disk."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rmqctl.engine.files.paths import open_for_writing
 
 _FIELDS = Struct(layouts.CHECKPOINT.format)
 _TIMESTAMPS = Struct(">" + "".join(field.code for field in layouts.CHECKPOINT.fields[:3]))
-#: A recovery begins so much (ms) before what the checkpoint says.
+#: A recovery begins so many milliseconds before the checkpoint's times.
 RECOVERY_MARGIN = 3000
 
 
 class Checkpoint(NamedTuple):
-    """The fields of ``checkpoint``; the last two are 5.x's, 0 before."""
+    """The fields of ``checkpoint``, the first three in ms. The last two are of 5.x; 0 before."""
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
@@ -30,19 +30,23 @@ class Checkpoint(NamedTuple):
 
     @property
     def min_timestamp(self) -> int:
-        """Where an unclean recovery may start (``StoreCheckpoint#getMinTimestamp``)."""
+        """Store time (ms) from which an unclean recovery may start
+        (``StoreCheckpoint#getMinTimestamp``)."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - RECOVERY_MARGIN)
 
     def held_back(self, *times: int | None, least: int = 0) -> Checkpoint:
-        """The checkpoint that says of the queues no more than up to the oldest of these store times
-        (ms), by which a recovery begins before it; none of them counts as older than ``least``."""
+        """The checkpoint with the queues' time moved back to the oldest of these store times (ms),
+        so that a recovery begins before it. None of them counts as older than ``least``."""
         known = [max(time, least) for time in times if time is not None]
         return self._replace(logics_msg_timestamp=min([self.logics_msg_timestamp, *known]))
 
     def until(self, timestamp: int, index_timestamp: int = 0) -> Checkpoint:
-        """The checkpoint of a log whose last record has this store time (ms; 0: not known), and
-        whose last full index file ends at ``index_timestamp``, which is later where the clock has
-        gone back: one that says more was another log's."""
+        """The checkpoint cut to the end of the log: later times must be from another log.
+
+        :param timestamp: store time (ms) of the log's last record; 0: not known.
+        :param index_timestamp: end (ms) of the last full index file. It is later than
+            ``timestamp`` if the clock was set back.
+        """
         if timestamp <= 0:
             return self
         physic, logics = (min(time, timestamp) for time in self[:2])
@@ -69,8 +73,8 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 def write_checkpoint(root: Path, path: Path, checkpoint: Checkpoint) -> None:
     """Stores the three timestamps and forces them to disk (``StoreCheckpoint#flush``).
 
-    The fields of 5.x are left as they are. Where a file stands that has its blocks nothing is
-    allocated: a full disk does not keep it from being written.
+    The fields of 5.x stay as they are. An existing file has its disk blocks already, so it can be
+    written on a full disk.
 
     :raises OSError: the disk failed, or is full.
     """
@@ -81,7 +85,7 @@ def write_checkpoint(root: Path, path: Path, checkpoint: Checkpoint) -> None:
     descriptor = open_for_writing(root, path)
     try:
         if os.fstat(descriptor).st_size < CHECKPOINT_FILE_SIZE:
-            # One that was cut short gets its length, as mapping it does in Java.
+            # A short file gets its full length, as in Java when it is mapped.
             os.ftruncate(descriptor, CHECKPOINT_FILE_SIZE)
         write_at(descriptor, stamps, 0)
         os.fdatasync(descriptor)

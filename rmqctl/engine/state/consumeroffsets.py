@@ -1,11 +1,11 @@
-"""The offsets that a broker keeps of one group and topic, to be read and set.
+"""Reads and sets a broker's offsets for one group and topic.
 
-A broker keeps them in ``consumerOffset.json``; one with ``enableLmq`` keeps all of its offsets in
-``lmqConsumerOffset.json``, where a light group has one offset, of queue 0
-(``LmqConsumerOffsetManager``). What else is in the file stays as it is.
+They are in ``consumerOffset.json``. A broker with ``enableLmq`` keeps all its offsets in
+``lmqConsumerOffset.json``, where a light group has one offset, that of queue 0
+(``LmqConsumerOffsetManager``). Everything else in the file stays as it is.
 
-Each change is noted first, in a journal that no broker knows: the ``.bak`` copy is one of a minute
-ago as soon as a broker runs again.
+Each change is first noted in a journal that no broker reads. The ``.bak`` would not do: as soon as
+a broker runs again, it is overwritten every few seconds.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.persist import check_persist, persist
 from rmqctl.errors import ConfigFileUnreadable
 
-#: One JSON object a line, the oldest first.
+#: The journal: one JSON object per line, the oldest first.
 JOURNAL = "rmqctl-offsets.ndjson"
 
 
 @dataclass(slots=True)
 class ConsumerOffsets:
-    """A file of offsets, and the entry of one group and topic in it."""
+    """A file of offsets, and in it the entry of one group and topic."""
 
     root: Path
     name: str
@@ -46,29 +46,29 @@ class ConsumerOffsets:
 
     @property
     def is_light(self) -> bool:
-        """Whether an entry is one offset, and not one for each queue."""
+        """Whether the entry is one offset, instead of one for each queue."""
         return self.table != "offsetTable"
 
     def set(self, changes: dict[int, int], journal: list[dict[str, Any]]) -> None:
-        """Notes the journal's lines, then sets offsets, each durably.
+        """Adds lines to the journal, then sets offsets, both durably.
 
-        :raises SymbolicLinkRefused, StoreReadOnly, CannotWrite: the file is as it was.
+        :raises SymbolicLinkRefused, StoreReadOnly, CannotWrite: the offsets are as they were.
         """
-        # What is noted is not refused afterwards.
+        # Checked first, so that a noted change is not refused afterwards.
         check_persist(self.root, self.name, keep_backup=self.is_backup)
         _note(self.root, journal)
         self.put(changes)
         persist(self.root, self.name, brokerjson.dumps(self.value), keep_backup=self.is_backup)
 
     def put(self, changes: dict[int, int]) -> None:
-        """Sets offsets in :attr:`value`, and stores nothing."""
+        """Sets offsets in :attr:`value` only, and stores nothing."""
         table = self.value.setdefault(self.table, {})
         if self.is_light:
             table[self.key] = changes[0]
         else:
             entry = table.get(self.key)
             kept = entry if isinstance(entry, dict) else {}
-            # A queue number that stood in quotes would stand there a second time.
+            # Else a queue id in quotes would be there twice.
             rest = {key: offset for key, offset in kept.items() if _number(key) not in changes}
             table[self.key] = dict(sorted((rest | changes).items(), key=_order))
 
@@ -85,8 +85,8 @@ def _order(item: tuple[Any, Any]) -> tuple[int, int]:
 def load_consumer_offsets(
     root: Path, group: str, topic: str, *, enable_lmq: bool, is_known: bool
 ) -> ConsumerOffsets:
-    """The file that a broker with ``enable_lmq`` reads. Where that is not known (no ``broker.conf``
-    says so) it is the one that has an entry of the group and topic.
+    """The file that a broker with this ``enable_lmq`` reads. If that is not known (no
+    ``broker.conf`` says it), it is the file that has an entry for group and topic.
 
     :raises ConfigFileUnreadable: the file is broken, and its ``.bak`` does not help.
     """
@@ -103,7 +103,7 @@ def load_consumer_offsets(
 
 
 def _load(root: Path, name: str, table: str, key: str) -> ConsumerOffsets:
-    """The file as ``ConfigManager#load`` finds it, else its ``.bak``."""
+    """Loads the file as ``ConfigManager#load`` does, else its ``.bak``."""
     path = root / brokerjson.CONFIG / name
     broken: ConfigFileUnreadable | None = None
     for candidate in (path, path.with_name(name + brokerjson.BACKUP)):

@@ -1,9 +1,10 @@
-"""What a broker in controller mode (5.x) keeps beside its log: the epochs of the masters that have
-written it (``EpochFileCache``), and who it is (``BrokerMetadata``).
+"""The files of a broker in controller mode (5.x): the epochs of the masters that have written its
+log (``EpochFileCache``), and its identity (``BrokerMetadata``).
 
-``epochFileCheckpoint`` is text: how many entries, the CRC-32 of all of them without its top bit (0:
-not to be checked), then ``<epoch>-<start offset>`` a line (``CheckpointFile``). Where it does not
-hold together the ``.bak`` counts; a line that is no number keeps the broker from starting.
+``epochFileCheckpoint`` is text: the number of entries, the CRC-32 of all of them without its top
+bit (0: not checked), then one ``<epoch>-<start offset>`` per line (``CheckpointFile``). If these
+contradict each other, the ``.bak`` counts. A line that is not numbers keeps the broker from
+starting.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.engine.files.paths import open_for_reading
 
 EPOCH_FILE, IDENTITY_FILE, BACKUP = "epochFileCheckpoint", "brokerIdentity", ".bak"
-#: No such file has as many bytes: a million changes of the master.
+#: The most bytes of a file. That is a million changes of the master.
 _MOST_BYTES = 1 << 24
 _MOST_DIGITS = 20
 
 
 class Epoch(NamedTuple):
-    """A master's time: from ``start_offset`` (physical) on the log is of this epoch."""
+    """The time of one master: from physical offset ``start_offset`` on the log is of this epoch."""
 
     epoch: int
     start_offset: int
 
 
 class EpochFile(NamedTuple):
-    """What a file says; ``problem`` is why it is not to be trusted, and ``is_fatal`` that a broker
-    does not start on it."""
+    """The content of a file. ``problem`` says why it does not count; ``is_fatal``: a broker does
+    not start with it."""
 
     epochs: tuple[Epoch, ...]
     problem: str = ""
@@ -39,7 +40,7 @@ class EpochFile(NamedTuple):
 
 
 class BrokerIdentity(NamedTuple):
-    """Who a broker is among those that a controller keeps alike."""
+    """A broker's identity among the copies of a controller."""
 
     cluster_name: str
     broker_name: str
@@ -47,7 +48,7 @@ class BrokerIdentity(NamedTuple):
 
 
 def read_epochs(path: Path) -> EpochFile | None:
-    """What an epoch file says (``CheckpointFile#read``); None without one. :raises CannotRead: the
+    """Reads an epoch file (``CheckpointFile#read``); None without one. :raises CannotRead: the
     system refuses to read it."""
     if not path.exists():
         return None
@@ -70,7 +71,7 @@ def read_epochs(path: Path) -> EpochFile | None:
         epochs.append(Epoch(epoch, start))
     if len(epochs) != count:
         return EpochFile(tuple(epochs), f"it has {len(epochs)} entries, and says {count}")
-    # Java's line ends are the system's.
+    # Java uses the system's line ends.
     found = {
         crc32("".join(line + end for line in lines[2:]).encode("latin-1")) & 0x7FFFFFFF
         for end in ("\n", "\r\n")
@@ -81,8 +82,8 @@ def read_epochs(path: Path) -> EpochFile | None:
 
 
 def store_epochs(root: Path) -> EpochFile | None:
-    """What counts in a store: the file, else its copy (``CheckpointFile#read``); None without
-    both."""
+    """The epoch file of a store that counts: the file, else its ``.bak`` (``CheckpointFile#read``);
+    None without both."""
     file = read_epochs(root / EPOCH_FILE)
     if file is not None and (file.is_fatal or (file.epochs and not file.problem)):
         return file
@@ -93,7 +94,7 @@ def store_epochs(root: Path) -> EpochFile | None:
 
 
 def epochs_text(epochs: tuple[Epoch, ...]) -> str:
-    """A file of these epochs (``CheckpointFile#write``)."""
+    """The text of a file with these epochs (``CheckpointFile#write``)."""
     lines = "".join(f"{one.epoch}-{one.start_offset}\n" for one in epochs)
     return f"{len(epochs)}\n{crc32(lines.encode()) & 0x7FFFFFFF}\n{lines}"
 
@@ -105,8 +106,8 @@ def until(epochs: tuple[Epoch, ...], end: int) -> tuple[Epoch, ...]:
 
 
 def read_identity(path: Path) -> BrokerIdentity | None:
-    """Who a broker is; None where the file does not say it. :raises CannotRead: as of
-    :func:`read_epochs`."""
+    """The identity in a file; None if it has none. :raises CannotRead: the system refuses to read
+    it."""
     with open(open_for_reading(path), "rb") as file:
         parts = file.read(1 << 12).decode("utf-8", "replace").split("#")
     number = _number(parts[2].strip(), LONG_MAX) if len(parts) >= 3 else None
@@ -116,7 +117,7 @@ def read_identity(path: Path) -> BrokerIdentity | None:
 
 
 def _number(text: str, most: int) -> int | None:
-    """A number as Java reads it; negative ones are none here."""
+    """A number up to ``most``; None if it is none, or negative."""
     if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
         return None
     return int(text) if int(text) <= most else None

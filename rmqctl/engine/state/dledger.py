@@ -1,5 +1,5 @@
-"""What a member of a DLedger group says of itself, beside its log: ``dledger-*/checkpoint``, which
-is how far the log goes and how much of it is committed, and ``dledger-*/currterm``.
+"""The files of a member of a DLedger group beside its log: ``dledger-*/checkpoint`` has the end of
+the log and of its committed part, and ``dledger-*/currterm`` the current term.
 
 Both are ``java.util.Properties`` with a ``.bak``, and are read when the member starts
 (``DLedgerMmapFileStore#loadCheckPoint``, ``MemberState#loadTerm``).
@@ -21,24 +21,24 @@ from rmqctl.errors import BrokerConfError
 
 CHECKPOINT, CURRENT_TERM = "checkpoint", "currterm"
 INDEX = "index"
-#: No such file has as many bytes.
+#: The most bytes of a file.
 _MOST_BYTES = 1 << 16
 _MOST_DIGITS = 20
 _UNIT = Struct(layouts.DLEDGER_INDEX_UNIT.format)
 
 
 class DLedgerState(NamedTuple):
-    """What a member says; None: nothing, or nothing that is a number."""
+    """The numbers of a member; None where a file lacks one."""
 
     end_index: int | None
     committed_index: int | None
     current_term: int | None
-    #: Files that are there, and say nothing of what they must.
+    #: Existing files that lack their number.
     unreadable: tuple[str, ...]
 
 
 def dledger_state(member: Path) -> DLedgerState:
-    """What the files of a member's directory say. :raises CannotRead: one cannot be read."""
+    """Reads the files in a member's directory. :raises CannotRead: one cannot be read."""
     checkpoint, term = (_read(member / name) for name in (CHECKPOINT, CURRENT_TERM))
     end, committed = (_number(checkpoint, name) for name in ("endIndex", "committedIndex"))
     current = _number(term, "currTerm")
@@ -48,8 +48,8 @@ def dledger_state(member: Path) -> DLedgerState:
 
 
 def entry_place(member: Path, number: int) -> int | None:
-    """Where the entry with a number starts in the log, by the member's own index; None where that
-    does not say. :raises CannotRead: it cannot be read."""
+    """Physical offset of the entry with an index ``number``, by the member's own index files; None
+    if they lack it. :raises CannotRead: they cannot be read."""
     index = MappedFileQueue(member / INDEX, dledger_index_file_size(member / INDEX), keep=1)
     try:
         place = number * _UNIT.size
@@ -68,7 +68,7 @@ def entry_place(member: Path, number: int) -> int | None:
 
 
 def _read(path: Path) -> dict[str, str] | None:
-    """The entries of a file, none where it is malformed or far too large; None: there is none."""
+    """The entries of a file; empty if it is malformed or far too large; None without a file."""
     if not path.exists():
         return None
     with open(open_for_reading(path), "rb") as file:
@@ -82,7 +82,7 @@ def _read(path: Path) -> dict[str, str] | None:
 
 
 def _number(entries: dict[str, str] | None, name: str) -> int | None:
-    """A Java long."""
+    """An entry that is a Java long; else None."""
     text = "" if entries is None else entries.get(name, "")
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _MOST_DIGITS:

@@ -1,9 +1,9 @@
-"""What later versions of RocketMQ put into a store: what is not read, and the form of a record.
+"""Structures of later versions of RocketMQ in a store, and the form of their records.
 
-Most of it can be passed over: the commit log stays the truth. Some cannot, and stop every writer:
-queues in RocksDB would not get what is put, and hide it from every consumer; a log that a DLedger
-group or a controller keeps in several copies would differ from the others; offsets and topics in
-RocksDB are not what the JSON files say.
+Most of them can be ignored, because the commit log stays the truth. Some forbid all writing: queues
+in RocksDB would not get new messages, so consumers would never see them; a log that a DLedger group
+or a controller keeps in several copies would differ from the others; and with offsets and topics in
+RocksDB the JSON files are out of date.
 """
 
 from __future__ import annotations
@@ -55,14 +55,15 @@ _PASSED_OVER = {
     "config/users": "users in RocksDB (5.x)",
     "config/acls": "rights in RocksDB (5.x)",
 }
-#: What a broker writes in controller mode only (``AutoSwitchHAService``, ``ReplicasManager``).
+#: Files of controller mode only (``AutoSwitchHAService``, ``ReplicasManager``).
 _CONTROLLER = ("epochFileCheckpoint", "brokerIdentity")
 _READING = "reading commands, and `rmqctl rebuild --output`, work on it"
 _READING_A_MEMBER = (
     "reading commands, and `rmqctl rebuild` of queues and index, work on it, and `rmqctl export "
     "--format store` makes a store of its messages that is in no group"
 )
-#: Where 5.x keeps offsets, topics and groups when told to; the JSON files are old then, or none.
+#: Where 5.x keeps offsets, topics and groups if configured so; the JSON files are then old or
+#: missing.
 _OFFSETS_IN_ROCKSDB = {
     "config/consumerOffsets": "offsets in RocksDB (5.x)",
     "config/rdb": "topics, groups and offsets in RocksDB (5.x)",
@@ -72,19 +73,19 @@ _CONFIG_IN_ROCKSDB = _OFFSETS_IN_ROCKSDB | {
     "config/topics": "topics in RocksDB (5.x)",
     "config/subscriptionGroups": "groups in RocksDB (5.x)",
 }
-#: The ``storeType`` with which 5.x keeps queues, and with them its configuration, in RocksDB
-#: (``MessageStoreConfig#isEnableRocksDBStore``, which does not mind the case).
+#: The ``storeType`` for queues, and with them the configuration, in RocksDB
+#: (``MessageStoreConfig#isEnableRocksDBStore``, which ignores case).
 _ROCKSDB_STORE = "defaultRocksDB"
-#: RocksDB names the file of its current manifest so.
+#: Every RocksDB database has this file.
 _ROCKSDB_MARK = "CURRENT"
 
 
-#: These three go with queues in RocksDB, and become JSON files with them.
+#: These three come with queues in RocksDB, and become JSON files when queues become files.
 _GO_WITH_QUEUES = ("config/topics", "config/subscriptionGroups", "config/consumerOffsets")
 
 
 class QueuesInRocksDB(UnsupportedStore):
-    """Its queues are no files."""
+    """The store keeps its queues in RocksDB."""
 
     template = (
         "{path}: {reason}. Nothing was changed. Let its broker write, or have file queues made of "
@@ -93,7 +94,7 @@ class QueuesInRocksDB(UnsupportedStore):
 
 
 def not_understood(root: Path) -> Iterator[tuple[str, str]]:
-    """``(name, what it is)`` of what stands in a store and is not read."""
+    """``(name, what it is)`` of structures in a store that are not read."""
     names = _QUEUES_IN_ROCKSDB | _PASSED_OVER | _CONFIG_IN_ROCKSDB
     for name, what in names.items():
         if _holds_something(root, name):
@@ -103,12 +104,12 @@ def not_understood(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def queues_in_rocksdb(root: Path, config: MessageStoreConfig) -> str | None:
-    """Name below a store of the database that has the queues which its broker reads; None: those in
+    """Name below a store of the database with the queues that its broker reads; None: the queue
     files count.
 
-    A store may have both: its broker was switched from the one to the other, or it writes a copy of
-    the queues in files. What ``storeType`` says counts, and where it says nothing files that are
-    there do, for better or worse (:func:`has_doubtful_queues`).
+    A store may have both: its broker was switched, or it also writes a copy of the queues to files.
+    ``storeType`` decides; if it is not set, existing files count, which may be wrong
+    (:func:`has_doubtful_queues`).
     """
     database = rocksdb_of_queues(root)
     if database is None:
@@ -119,7 +120,7 @@ def queues_in_rocksdb(root: Path, config: MessageStoreConfig) -> str | None:
 
 
 def has_doubtful_queues(root: Path, config: MessageStoreConfig) -> bool:
-    """Whether a store has queues in files and in RocksDB, and nothing says which its broker
+    """Whether a store has queues both in files and in RocksDB, and no setting says which its broker
     reads."""
     is_said = config.is_explicit("store_type") or config.rocksdb_c_q_double_write_enable
     return not is_said and rocksdb_of_queues(root) is not None and _has_files(root)
@@ -130,7 +131,7 @@ def _has_files(root: Path) -> bool:
 
 
 def rocksdb_of_queues(root: Path) -> str | None:
-    """Name below a store of a database of queues, whether they count or not."""
+    """Name below a store of a database of queues, whether it counts or not; None without one."""
     for name in (CONSUME_QUEUE, *_QUEUES_IN_ROCKSDB):
         # Path's own raises without the right.
         if os.path.isfile(root / name / _ROCKSDB_MARK):
@@ -144,9 +145,9 @@ def is_rocksdb_type(config: MessageStoreConfig) -> bool:
 
 
 def _holds_something(root: Path, name: str) -> bool:
-    """Whether a file is there, or a directory with a file below it: 5.x makes some directories of
-    things that nobody has switched on."""
-    # Two dozen names are asked for at every opening, and are mostly not there: no Path of each.
+    """Whether a file is there, or a directory with a file below it: 5.x also makes directories for
+    things that are switched off."""
+    # Each opening tests two dozen names that mostly do not exist, so no Path is made for each.
     path = f"{root}/{name}"
     try:
         status = os.stat(path)
@@ -158,16 +159,16 @@ def _holds_something(root: Path, name: str) -> bool:
 
 
 def queues_not_understood(root: Path) -> bool:
-    """Whether the queues of a store are of a kind that is not read: in RocksDB."""
+    """Whether a store has queues in RocksDB, which are not read as files."""
     kinds = {name for name, _ in not_understood(root)}
     return bool(kinds & {CONSUME_QUEUE, *_QUEUES_IN_ROCKSDB})
 
 
 def batch_topics(root: Path) -> frozenset[str]:
     """Topics whose queues are batch queues: by their directories, and by the attribute
-    ``queue.type`` in ``topics.json`` of those that nothing was sent to yet.
+    ``queue.type`` in ``topics.json`` for topics without messages yet.
 
-    Of a file that is broken, which ``config check`` says, only the directories count.
+    If that file is broken, which ``config check`` reports, only the directories count.
     """
     found = set(scan_names(root / BATCH_CONSUME_QUEUE))
     if is_of_5(root):
@@ -176,8 +177,8 @@ def batch_topics(root: Path) -> frozenset[str]:
 
 
 def compacted_topics(root: Path) -> frozenset[str]:
-    """Topics of which a broker keeps the latest message of each key, in the same way: by the
-    attribute ``cleanup.policy``."""
+    """Topics of which a broker keeps only the latest message of each key: by their directories, and
+    by the attribute ``cleanup.policy``."""
     found = set(scan_names(root / COMPACTION_LOG))
     if is_of_5(root):
         found |= _stated(root, "cleanup.policy", _COMPACTION)
@@ -185,13 +186,13 @@ def compacted_topics(root: Path) -> frozenset[str]:
 
 
 def _stated(root: Path, attribute: str, wanted: str) -> set[str]:
-    """Topics of which ``topics.json`` says so."""
-    # Stores of 4.9.3 are opened without it.
+    """Topics with this attribute value in ``topics.json``."""
+    # Imported here: stores of 4.9.3 do not need it.
     from rmqctl.engine.state import brokerjson
 
     try:
         text = brokerjson.read_text(root / brokerjson.CONFIG / brokerjson.TOPICS)
-        # Most files do not have the word, and are not worth the parsing.
+        # Most files do not contain the word, and so are not parsed.
         value = brokerjson.read_config(root, brokerjson.TOPICS) if wanted in text else None
     except (FileNotFoundError, ConfigFileUnreadable, CannotRead):
         return set()
@@ -199,7 +200,7 @@ def _stated(root: Path, attribute: str, wanted: str) -> set[str]:
 
 
 def topics_of_batches(value: Any) -> set[str]:
-    """Those of a ``topics.json`` whose queues are batch queues."""
+    """Topics in the value of a ``topics.json`` whose queues are batch queues."""
     return _with_attribute(value, "queue.type", _BATCH_TYPE)
 
 
@@ -215,15 +216,15 @@ def _with_attribute(value: Any, attribute: str, wanted: str) -> set[str]:
 
 
 def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool = False) -> None:
-    """What every command asks before it changes a store; looks, and takes no lock.
+    """Every command checks this before it changes a store. Takes no lock.
 
-    :param config: also speaks of what has not been made yet.
-    :param log_stays: only queues and index are changed, which a member of a DLedger group has to
-        itself.
+    :param config: may also announce structures that do not exist yet.
+    :param log_stays: only queues and index are changed, which each member of a DLedger group has
+        for itself.
     :raises UnsupportedStore: messages put here would be in no queue that a broker reads.
-    :raises WrittenByItsBrokers: the log lies in ``dledger-*/data``, and what is put into
-        ``commitlog/`` has an address of one of its records; or a controller has its copies in step
-        by epochs; or topics, groups and offsets are not those of the JSON files.
+    :raises WrittenByItsBrokers: the log is in ``dledger-*/data``, and records put into
+        ``commitlog/`` would have the offsets of its records; or a controller keeps the copies in
+        step by epochs; or topics, groups and offsets are not in the JSON files.
     """
     groups = dledger_logs(root) or ["dledger-*"] * config.enable_d_leger_commit_log
     for name in [] if log_stays else groups:
@@ -253,8 +254,8 @@ def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool 
 
 
 def is_written_by_its_brokers(root: Path, config: MessageStoreConfig) -> bool:
-    """Whether :func:`check_understood` refuses: no command of ours puts, or recovers, there. Not
-    where the system does not let it look, which is told as what it is."""
+    """Whether :func:`check_understood` refuses the store, so that no command here writes to it.
+    False if the system does not let it look: other code reports that."""
     try:
         check_understood(root, config)
     except UnsupportedStore:
@@ -276,12 +277,12 @@ def _check_no_controller(root: Path, config: MessageStoreConfig) -> None:
 
 
 def rocksdb_to_convert(root: Path, config: MessageStoreConfig) -> list[str]:
-    """The databases of a store that becomes one with file queues (``rebuild --to-file-queues``),
-    those of queues first.
+    """The databases of a store that shall get file queues (``rebuild --to-file-queues``), those of
+    queues first.
 
-    :raises UsageError: there is none.
-    :raises UnsupportedStore: it has others, or is nobody's to change for another reason.
-    :raises WrittenByItsBrokers: a controller has its copies in step.
+    :raises UsageError: there are none.
+    :raises UnsupportedStore: it has other databases, or must not be changed for another reason.
+    :raises WrittenByItsBrokers: a controller keeps its copies in step.
     """
     _check_no_controller(root, config)
     for name in dledger_logs(root):
@@ -306,14 +307,14 @@ def check_offsets_in_files(root: Path) -> None:
 
 
 def config_in_rocksdb(root: Path) -> list[str]:
-    """What stands in a store in place of the JSON files of ``config/``: these say nothing, or what
-    was so long ago."""
+    """Databases in a store that replace the JSON files of ``config/``, which are missing or out of
+    date."""
     return [name for name in _CONFIG_IN_ROCKSDB if _holds_something(root, name)]
 
 
 def config_not_in_files(root: Path, config: MessageStoreConfig) -> list[tuple[str, str]]:
-    """``(name, what it is)`` of what a broker goes by in place of the JSON files of ``config/``:
-    databases that are there, or that its ``broker.conf`` asks for."""
+    """``(name, what it is)`` of databases that a broker reads instead of the JSON files of
+    ``config/``: existing ones, or the one that its ``broker.conf`` asks for."""
     found = [(name, _CONFIG_IN_ROCKSDB[name]) for name in config_in_rocksdb(root)]
     if not found and config.config_manager_version.lower() == "v2":
         found.append(("config/rdb", "configManagerVersion=v2: " + _CONFIG_IN_ROCKSDB["config/rdb"]))
@@ -327,18 +328,18 @@ def is_of_5(root: Path) -> bool:
 
 
 def abort_content(form: RecordForm) -> bytes:
-    """What a writer puts into its ``abort``: its process id where the store is of 5.x, which does
-    so (``DefaultMessageStore#createTempFile``), nothing as in 4.9.3 else. Nobody reads it but
-    people: that the file is there is what counts."""
+    """The content of a new ``abort``: the process id, as in 5.x
+    (``DefaultMessageStore#createTempFile``), or nothing, as in 4.9.3. It is only for people to
+    read: what counts is that the file exists."""
     return b"" if form == FORM_OF_4_9_3 else str(os.getpid()).encode()
 
 
 def record_form(root: Path, newest: Record | None) -> RecordForm:
-    """The form in which the store's own version writes, read off its newest record.
+    """The form in which the store's own version writes records, by its newest record.
 
-    What a record without properties does not tell is written as 4.9.3 does: every version reads
-    that. Topics of more than 127 bytes only exist where 5.x has been: it has left its own files,
-    or written a record of that kind.
+    A record without properties tells little: then it is the form of 4.9.3, which every version
+    reads. Topics of more than 127 bytes are only possible if 5.x has run: it has left its own
+    files, or a record of that kind.
     """
     data = newest.properties_bytes if newest is not None else b""
     crc_name = constants.PROPERTY_CRC32.encode()

@@ -1,7 +1,7 @@
-"""``consumerOrderInfo.json``: queues that a group of 5.x pops in order, and what it holds of each.
+"""``consumerOrderInfo.json``: queues that a group of 5.x pops in order, with the last pop of each.
 
-Nobody of the group gets a queue's next messages until all of the last pop are acknowledged, or
-visible again (``ConsumerOrderInfoManager.OrderInfo#needBlock``).
+The group gets a queue's next messages only when all of the last pop are acknowledged or visible
+again (``ConsumerOrderInfoManager.OrderInfo#needBlock``).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from formats.constants import LONG_MAX, LONG_MIN
 from rmqctl.engine.state import brokerjson
 
 CONSUMER_ORDER_INFO = "consumerOrderInfo.json"
-#: ``commitOffsetBit`` is a ``long``.
+#: The most messages of a pop: ``commitOffsetBit`` is a ``long``.
 _MOST_MESSAGES = 64
 
 
 class OrderInfo(NamedTuple):
-    """The last pop of a queue. ``queue_offsets`` are its messages', ``acked`` the places of those
-    that were acknowledged, ``visible`` when each offset is visible again."""
+    """The last pop of a queue. ``queue_offsets`` are its messages. ``acked`` has the indexes of
+    acknowledged ones. ``visible`` says when (ms) a queue offset is visible again."""
 
     topic: str
     group: str
@@ -33,18 +33,18 @@ class OrderInfo(NamedTuple):
 
     @property
     def waiting(self) -> list[int]:
-        """Queue offsets that nobody has acknowledged."""
+        """Queue offsets of messages that are not acknowledged."""
         return [offset for at, offset in enumerate(self.queue_offsets) if at not in self.acked]
 
     @property
     def blocked_until(self) -> int | None:
-        """When the last of these is visible; None: all are acknowledged."""
+        """Time (ms) at which all waiting messages are visible again; None without any."""
         usual = self.pop_timestamp + self.invisible_milliseconds
         return max((self.visible.get(offset, usual) for offset in self.waiting), default=None)
 
 
 def order_infos(root: Path) -> Iterator[OrderInfo]:
-    """Of the file as a broker loads it, sorted; entries of another shape are left out
+    """The entries of the file as a broker loads it, sorted. Malformed ones are left out
     (:func:`is_order_info`).
 
     :raises ConfigFileUnreadable: the file is broken, and its ``.bak`` does not help.
@@ -63,7 +63,7 @@ def order_infos(root: Path) -> Iterator[OrderInfo]:
 
 
 def is_order_info(value: Any) -> bool:
-    """Whether a value has the fields of an ``OrderInfo``, of their types."""
+    """Whether a value has the fields of an ``OrderInfo``, with the right types."""
     if not isinstance(value, dict):
         return False
     offsets = value.get("o")

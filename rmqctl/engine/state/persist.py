@@ -1,9 +1,9 @@
-"""How a file of ``config/`` is put in place of the one before (``ConfigManager#persist``).
+"""Replaces a file of ``config/`` (``ConfigManager#persist``).
 
-``MixAll#string2File`` writes ``NAME.tmp``, copies what stood in the file to ``NAME.bak``, deletes
-the file and renames. Here nothing is deleted: each name changes at once and durably, so a kill
-leaves the file before or the file after, never none. Owner and rights stay: a file that a broker
-cannot write any more would silently never be persisted again.
+``MixAll#string2File`` writes ``NAME.tmp``, copies the old content to ``NAME.bak``, deletes the file
+and renames. Here nothing is deleted: each name changes in one durable step, so after a kill there
+is the old file or the new one. Owner and rights stay: a broker that cannot write a file any more
+would silently stop persisting it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ def temporaries(name: str) -> tuple[str, str]:
 
 
 def persist(root: Path, name: str, text: str, *, keep_backup: bool = False) -> None:
-    """Makes ``text`` the content of ``config/<name>`` and the content before it that of ``.bak``.
+    """Stores ``text`` in ``config/<name>``, and the old content in its ``.bak``.
 
-    With ``keep_backup`` the ``.bak`` stays as it is: for a caller that has read it because the
-    file itself is broken, and would lose the last good copy.
-
+    :param keep_backup: the ``.bak`` stays as it is: if the file itself is broken, the ``.bak`` is
+        the last good copy.
     :raises SymbolicLinkRefused: a part of the path is a link.
-    :raises StoreReadOnly, CannotWrite: what the system says; the file is as it was.
+    :raises StoreReadOnly, CannotWrite: the system refuses; the file is as it was.
     :raises ReplacedInDoubt: the new content is there, and a loss of power may undo it.
     """
     check_persist(root, name, keep_backup=keep_backup)
@@ -60,8 +59,8 @@ def persist(root: Path, name: str, text: str, *, keep_backup: bool = False) -> N
 
 
 def check_persist(root: Path, name: str, *, keep_backup: bool = False) -> None:
-    """Refuses what :func:`persist` would for a link, or what is no file, in its place, or a
-    directory in that of a file on its way; errors as of it."""
+    """Raises what :func:`persist` would raise because of a link, or of something that is not a
+    file, under one of the names that it uses."""
     if not (root / CONFIG).exists():
         return
     for one in (name,) if keep_backup else (name, name + BACKUP):
@@ -83,8 +82,8 @@ def _content(directory: int, name: str) -> bytes | None:
 
 
 def _replace(directory: int, name: str, data: bytes, *, like: str) -> None:
-    """Puts ``data`` under ``name``, with the owner and rights of the file before it, else of the
-    file ``like``, else those of the directory's owner. The name is not forced to disk."""
+    """Stores ``data`` under ``name``, with owner and rights of the old file, else of the file
+    ``like``, else with the directory's owner. The name is not forced to disk."""
     status = _status(directory, name) or _status(directory, like)
     owner = status or os.fstat(directory)
     temporary = name + TEMPORARY
@@ -113,7 +112,7 @@ def _check_no_directory(directory: int, name: str) -> None:
 
 
 def _status(directory: int, name: str) -> os.stat_result | None:
-    """:raises OSError: a link stands there (ELOOP), or something that is no file."""
+    """:raises OSError: there is a link (ELOOP), or something else that is not a file."""
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:

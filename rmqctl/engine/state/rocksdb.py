@@ -1,10 +1,10 @@
-"""What 5.x keeps in RocksDB, read only: the databases, and topics, groups and offsets.
-:mod:`rmqctl.engine.state.rocksdbqueues` has the queues.
+"""Reads the RocksDB databases of 5.x, and topics, groups and offsets in them.
+:mod:`rmqctl.engine.state.rocksdbqueues` reads the queues.
 
-The package is ``rocksdict`` (extra ``rocksdb``). A database is opened by a directory of links to
-its files, outside of the store: even to read, the library writes notes beside the files it opens.
-After a kill a database of queues ends where it was last flushed, and one of the configuration has
-what follows in its own log, which is read.
+The package is ``rocksdict`` (extra ``rocksdb``). Even when it only reads, the library writes notes
+beside the files that it opens. So a database is opened through a directory of links to its files,
+outside of the store. After a kill a database of queues ends where it was last flushed; one of the
+configuration has the rest in its own log, which is read.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _DEFAULT, _VERSION, _FORBIDDEN = "default", "kvDataVersion", "forbidden"
-#: So often a database is opened that changes meanwhile: its broker runs, and merges files.
+#: Attempts to open a database that changes meanwhile, because its broker runs and merges files.
 _TRIES = 5
-#: Files that RocksDB reads. The library writes its own ``rocksdict-config.json``, and that through
-#: a link, too.
+#: Files that RocksDB reads. ``rocksdict-config.json`` must not be linked: the library would write
+#: through the link.
 _READ = re.compile(
     r"CURRENT|IDENTITY|(MANIFEST|OPTIONS)-[0-9]+|[0-9]+\.(sst|ldb|log|blob)", re.ASCII
 )
-#: More than a broker stores of one topic or group.
+#: The most bytes of a value that is read. A broker stores less for a topic or group.
 _LARGEST_VALUE = 16 << 20
 
 
 class RocksDBMissing(UnsupportedStore):
-    """What lies in RocksDB is asked for without the library."""
+    """A database must be read, but the library is not installed."""
 
     template = "{path} is a RocksDB database, which needs the package rocksdict."
     step = "Nothing was changed. Install it with `{install}`."
@@ -51,7 +51,7 @@ class RocksDBMissing(UnsupportedStore):
 
 
 class RocksDBUnreadable(UnsupportedStore):
-    """The library does not open a database, or stops in it."""
+    """The library cannot open a database, or fails while reading it."""
 
     template = "{path}: RocksDB cannot be read: {reason}."
     step = "Nothing was changed. Take the database from a backup."
@@ -63,15 +63,15 @@ class RocksDBUnreadable(UnsupportedStore):
 
 
 def is_readable() -> bool:
-    """Whether the library is there."""
+    """Whether the library is installed."""
     return util.find_spec("rocksdict") is not None
 
 
 class Database:
-    """One database as it is when it is opened, as a context manager, or by :meth:`open` until
-    :meth:`close` or its last reference. Any thread may read.
+    """One database, as it is when it is opened. It is a context manager, or is open from
+    :meth:`open` until :meth:`close` or its last reference. Any thread may read.
 
-    :raises RocksDBMissing: there is no ``rocksdict``.
+    :raises RocksDBMissing: ``rocksdict`` is not installed.
     :raises RocksDBUnreadable: the library refuses it.
     """
 
@@ -91,7 +91,7 @@ class Database:
         return self.open()
 
     def open(self) -> Database:
-        """Opens it, again when its files change meanwhile."""
+        """Opens the database; tries again if its files change meanwhile."""
         try:
             for left in reversed(range(_TRIES)):
                 names: list[str] | None = None
@@ -99,7 +99,7 @@ class Database:
                     names = self._link()
                     self._open_linked()
                     break
-                except Exception:  # The library has no class of its own for what it finds wrong.
+                except Exception:  # The library has no class of its own for its errors.
                     if not left or names is None or names == sorted(os.listdir(self._path)):
                         raise
                     self._families.clear()
@@ -109,7 +109,7 @@ class Database:
         return self
 
     def _link(self) -> list[str]:
-        """Makes the links anew; the names of the database's files."""
+        """Makes the links anew. Returns the names of the database's files."""
         for entry in os.scandir(self._links):
             os.unlink(entry)
         names = []
@@ -153,11 +153,11 @@ class Database:
         self._remove_links()
 
     def items(self, family: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys from ``start`` on and values of a column family in the order of keys; none when
-        there is no such.
+        """Keys from ``start`` on, and values, of a column family, in the order of keys; none
+        without the family.
 
-        :raises RocksDBUnreadable: not all of them can be read. Only the iterator's status says so:
-            where a block is damaged it ends, as behind the last key.
+        :raises RocksDBUnreadable: not all can be read. At a damaged block the library's iterator
+            ends as behind the last key; only its status tells.
         """
         if family not in self._families:
             return
@@ -167,7 +167,7 @@ class Database:
             yield item
 
     def _next(self, iterator: Any) -> tuple[bytes, bytes] | None:
-        """The next item that is no larger than any is; None: it was the last."""
+        """The next item whose value is not too large; None behind the last."""
         try:
             while iterator.valid():
                 key, value = iterator.key(), iterator.value()
@@ -180,8 +180,8 @@ class Database:
         return None
 
     def last(self, family: str, key: bytes) -> bytes | None:
-        """The last key of a column family up to ``key``. :raises RocksDBUnreadable: it cannot be
-        read."""
+        """The last key of a column family up to ``key``; None without one. :raises
+        RocksDBUnreadable: it cannot be read."""
         if family not in self._families:
             return None
         try:
@@ -203,14 +203,14 @@ class Database:
         return value if isinstance(value, bytes) else None
 
     def _unreadable(self, error: Exception) -> RocksDBUnreadable:
-        """What the library says in one line, of the files that are there and not of their links."""
+        """The library's error in one line, with the real path instead of the links'."""
         told = " ".join(str(error).split()).replace(str(self._links), str(self._path))
         return RocksDBUnreadable(path=str(self._path), reason=told[:300] or type(error).__name__)
 
 
 # --- topics, groups, offsets ---------------------------------------------------------------------
 
-#: The databases of ``config/``, the file that each stands for, and the table in it.
+#: The databases of ``config/``, with the JSON file that each replaces and its table there.
 CONFIG_DATABASES = {
     "topics": (brokerjson.TOPICS, "topicConfigTable"),
     "subscriptionGroups": (brokerjson.SUBSCRIPTION_GROUP, "subscriptionGroupTable"),
@@ -219,14 +219,14 @@ CONFIG_DATABASES = {
 
 
 def config_files(root: Path) -> dict[str, dict[str, Any]]:
-    """Name of a file of ``config/`` → what a broker with file queues is to find in it, of each of
-    the three databases that is there.
+    """Name of a file of ``config/`` → its content for a broker with file queues, for each of the
+    three databases that exists.
 
-    A JSON file that counts further than the database goes before it, as at a start
+    If a JSON file's counter is ahead of the database's, its entries win, as at a start
     (``RocksDBTopicConfigManager#merge``).
 
-    :raises RocksDBMissing, RocksDBUnreadable: it cannot be read.
-    :raises ConfigFileUnreadable: a value is none, or a JSON file that is there is broken.
+    :raises RocksDBMissing, RocksDBUnreadable: a database cannot be read.
+    :raises ConfigFileUnreadable: a value is malformed, or an existing JSON file is broken.
     """
     return {
         name: _config_file(root, directory, name, table)

@@ -1,8 +1,8 @@
-"""A RocksDB database's list of its own files, ``MANIFEST-*``, as far as a cut shows in it.
+"""Finds out whether ``MANIFEST-*``, a RocksDB database's list of its own files, was cut.
 
 The library takes a list that ends in the middle of an entry for one that a crash has torn, and
-opens what stands before that. So of a list that was cut, by a disk or a copy, all tables may be
-gone, and nothing is said.
+opens the part before. So if a disk or a copy has cut the list, all tables may be missing without an
+error.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from struct import Struct
 
-#: ``db/log_format.h``: a log of records in blocks. Each piece of a record has a checksum, its
-#: length and its kind in front of it; less than that at the end of a block is nothing.
+#: ``db/log_format.h``: a log of records in blocks. Before each piece of a record stand a checksum,
+#: its length and its kind. A shorter rest of a block is unused.
 _BLOCK = 1 << 15
 _HEADER = Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = range(1, 5)
-#: A list of more bytes is of no broker's.
+#: The most bytes of a list that are read. A broker's list is shorter.
 _LONGEST = 64 << 20
 
 
 def is_cut(log: bytes) -> bool:
-    """Whether a log of records ends in the middle of one."""
+    """Whether a log of records ends in the middle of a record."""
     at, goes_on = 0, False
     while at < len(log):
         left = _BLOCK - at % _BLOCK
@@ -31,10 +31,10 @@ def is_cut(log: bytes) -> bool:
         if len(log) - at < _HEADER.size:
             return any(log[at:]) or goes_on
         _, length, kind = _HEADER.unpack_from(log, at)
-        if not kind and not length:  # Room that was made ahead.
+        if not kind and not length:  # Preallocated room.
             return goes_on
         if not _FULL <= kind <= _LAST:
-            return False  # What else may be wrong the library says.
+            return False  # The library reports other damage.
         at += _HEADER.size + length
         if at > len(log):
             return True
@@ -43,11 +43,12 @@ def is_cut(log: bytes) -> bool:
 
 
 def lost_tables(directory: Path, known: Iterable[str]) -> list[str]:
-    """Tables that are there, and not among those that the library knows, where the list of files
-    was cut. None where a log has what was written last: a kill between a table and the list leaves
-    that there.
+    """Existing tables that the library does not know, if the list of files was cut.
 
-    :param known: names as the library tells them. :raises OSError: the system refuses a file.
+    None are reported if a log has content: after a kill a new table may be missing in the list, but
+    its content is still in the log.
+
+    :param known: table names from the library. :raises OSError: the system refuses a file.
     """
     names = {path.name: path for path in directory.iterdir()}
     lost = {name for name in names if name.endswith(".sst")} - {one.lstrip("/") for one in known}

@@ -1,7 +1,7 @@
-"""The database of queues of 5.x (``RocksDBConsumeQueueStore``): units, where queues begin and end.
+"""The database of queues of 5.x (``RocksDBConsumeQueueStore``): units, and begin and end of queues.
 
-Units behind a queue's end are left from a log that was cut, and a later message takes their place;
-those before its begin are of messages that have expired, and RocksDB drops them when it likes.
+Units behind a queue's end are left over from a log that was cut; later messages replace them. Units
+before its begin are of expired messages; RocksDB removes them at some time.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from formats.constants import CQ_STORE_UNIT_SIZE, INT_MAX, LONG_MAX
 from rmqctl.engine.state.rocksdb import Database
 
 _UNITS, _OFFSETS = "default", "offset"
-#: Behind it a unit's place in a file would be no Java long: nobody has such a queue.
+#: The largest queue offset: behind it a unit's position in a file would not be a Java long.
 _LAST_OFFSET = LONG_MAX // CQ_STORE_UNIT_SIZE - 1
 
 
 class QueueEnd(NamedTuple):
-    """The last unit of a queue: where its record is, or was, and its size and tags code; both None
-    when the database has the unit no more."""
+    """The last unit of a queue. Size and tags code are None when the database no longer has the
+    unit."""
 
     topic: str
     queue_id: int
@@ -32,14 +32,14 @@ class QueueEnd(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What the column family ``offset`` says of a queue's first or last unit."""
+    """The entry of a queue's first or last unit in the column family ``offset``."""
 
     physical_offset: int
     queue_offset: int
 
 
 class StoredUnit(NamedTuple):
-    """A unit of a queue in RocksDB; ``store_timestamp`` is its record's."""
+    """A unit of a queue in RocksDB. ``store_timestamp`` (ms) is that of its record."""
 
     physical_offset: int
     size: int
@@ -50,10 +50,9 @@ class StoredUnit(NamedTuple):
 class QueueDatabase:
     """One database of queues, open until :meth:`close`; any thread may read.
 
-    Keys and values of other shapes than a broker's are passed over, and so is a topic of a caller
-    that no key can have.
+    Malformed keys and values are ignored. For a topic that no key can have, nothing is found.
 
-    :raises RocksDBMissing, RocksDBUnreadable: it cannot be read; each method raises the latter.
+    :raises RocksDBMissing, RocksDBUnreadable: it cannot be read. Each method may raise the latter.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,14 +63,14 @@ class QueueDatabase:
         self._database.close()
 
     def places(self) -> Iterator[tuple[str, int, Place]]:
-        """Topic, queue number and last unit of every queue that has had one."""
+        """Topic, queue id and last unit of every queue that ever had a unit."""
         for key, value in self._database.items(_OFFSETS):
             queue, place = _queue_of(key), _place(value)
             if queue is not None and place is not None:
                 yield *queue, place
 
     def ends(self) -> list[QueueEnd]:
-        """The end of every queue, sorted by topic and number."""
+        """The end of every queue, sorted by topic and queue id."""
         found = []
         for topic, queue_id, place in self.places():
             unit = self.unit(topic, queue_id, place.queue_offset)
@@ -96,14 +95,14 @@ class QueueDatabase:
                 yield queue[1]
 
     def last(self, topic: str, queue_id: int) -> Place | None:
-        """The last unit of a queue; None when there has been none."""
+        """The last unit of a queue; None when there never was one."""
         if topic == layout.CHECKPOINT_TOPIC:
             return None
         return self._place(topic, queue_id, layout.MAX)
 
     def first(self, topic: str, queue_id: int) -> Place | None:
-        """The first unit of a queue as it was when somebody asked last: its record may have expired
-        since (``RocksDBConsumeQueueOffsetTable#getMinCqOffset``)."""
+        """The first unit of a queue, as a broker last noted it: its record may have expired since
+        (``RocksDBConsumeQueueOffsetTable#getMinCqOffset``)."""
         return self._place(topic, queue_id, layout.MIN)
 
     def _place(self, topic: str, queue_id: int, which: bytes) -> Place | None:
@@ -113,8 +112,8 @@ class QueueDatabase:
         return None if value is None else _place(value)
 
     def built_to(self) -> int:
-        """Physical offset up to which the log's records have their units, as far as the database
-        was flushed (``RocksDBConsumeQueueOffsetTable#getMaxPhyOffset``); 0 when it does not say."""
+        """Physical offset up to which the log is dispatched, as of the database's last flush
+        (``RocksDBConsumeQueueOffsetTable#getMaxPhyOffset``); 0 if it is not noted."""
         value = self._database.get(_OFFSETS, layout.end_key(layout.CHECKPOINT_TOPIC, 0))
         if value is None or len(value) != layout.BUILT_TO.size:
             return 0
@@ -122,15 +121,15 @@ class QueueDatabase:
         return max(int(offset), 0)
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> StoredUnit | None:
-        """The unit at a queue offset; None when there is none."""
+        """The unit at a queue offset; None without one."""
         if not (_is_key(topic, queue_id) and 0 <= queue_offset <= LONG_MAX):
             return None
         value = self._database.get(_UNITS, layout.unit_key(topic, queue_id, queue_offset))
         return None if value is None or len(value) != layout.UNIT.size else _unit(value)
 
     def units(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Queue offset and bytes (:data:`formats.rocksdb.UNIT`) of the units that are stored at
-        queue offsets ``[start, end)``, in order."""
+        """Queue offset and bytes (:data:`formats.rocksdb.UNIT`) of the stored units at queue
+        offsets ``[start, end)``, in order."""
         key = layout.unit_key(topic, queue_id, start)
         before = key[: -layout.QUEUE_OFFSET.size]
         for other, value in self._database.items(_UNITS, key):
@@ -144,7 +143,7 @@ class QueueDatabase:
             yield queue_offset, value
 
     def last_stored(self, topic: str, queue_id: int, end: int) -> int | None:
-        """Queue offset of the last unit that is stored before queue offset ``end``."""
+        """Queue offset of the last stored unit before queue offset ``end``; None without one."""
         key = layout.unit_key(topic, queue_id, max(end - 1, 0))
         found = self._database.last(_UNITS, key)
         before = key[: -layout.QUEUE_OFFSET.size]
@@ -155,7 +154,7 @@ class QueueDatabase:
 
 
 def queue_ends(root: Path, name: str) -> list[QueueEnd]:
-    """The end of every queue that the database ``name`` of queues knows.
+    """The end of every queue in the database ``name``.
 
     :raises RocksDBMissing, RocksDBUnreadable: it cannot be read.
     """
@@ -167,13 +166,13 @@ def queue_ends(root: Path, name: str) -> list[QueueEnd]:
 
 
 def _is_key(topic: str, queue_id: int) -> bool:
-    """Whether a caller's queue can be in a key."""
+    """Whether a key can have this topic and queue id."""
     is_number = 0 <= queue_id <= INT_MAX
     return is_number and not any("\ud800" <= letter <= "\udfff" for letter in topic)
 
 
 def _queue_of(key: bytes) -> tuple[str, int] | None:
-    """Topic and number of the queue whose last unit a key is of."""
+    """Topic and queue id in a key of a last unit; None for any other key."""
     parts = layout.topic_and_rest(key)
     before = layout.MAX + layout.MARK
     if parts is None or parts[0] == layout.CHECKPOINT_TOPIC:

@@ -1,5 +1,5 @@
-"""``topics.json`` and ``subscriptionGroup.json``: which topics and groups a broker knows, and what
-kind of topic a name is (``TopicValidator``, ``MixAll``)."""
+"""``topics.json`` and ``subscriptionGroup.json``: the topics and groups of a broker, and the kinds
+of topics by their names (``TopicValidator``, ``MixAll``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from formats.constants import (
 )
 from rmqctl.engine.state import brokerjson
 
-#: ``TopicValidator#SYSTEM_TOPIC_SET``: a broker makes them itself, or needs no entry for them.
+#: ``TopicValidator#SYSTEM_TOPIC_SET``: a broker makes these itself, or needs no entry for them.
 SYSTEM_TOPICS = frozenset(
     (
         "TBW102",
@@ -30,9 +30,9 @@ SYSTEM_TOPICS = frozenset(
     )
 )
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-#: ``MixAll.REPLY_TOPIC_POSTFIX``: behind the name of a cluster.
+#: ``MixAll.REPLY_TOPIC_POSTFIX``: it follows the name of a cluster.
 REPLY_TOPIC_POSTFIX = "_REPLY_TOPIC"
-#: ``SubscriptionGroupManager#init``: groups that every broker enters.
+#: ``SubscriptionGroupManager#init``: groups that every broker adds.
 GROUPS_OF_EVERY_BROKER = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -42,12 +42,12 @@ GROUPS_OF_EVERY_BROKER = (
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
 )
-#: ``PermName.PERM_INHERIT``: topics of the cluster and the broker, which are no queues' topics.
+#: ``PermName.PERM_INHERIT``: topics named as the cluster and the broker, which have no queues.
 PERM_INHERIT = 1
 
 
 class TopicKind(Enum):
-    """What a topic is for, by its name."""
+    """The kind of a topic, by its name."""
 
     NORMAL = "normal"
     RETRY = "retry"
@@ -57,7 +57,7 @@ class TopicKind(Enum):
 
 
 def topic_kind(topic: str) -> TopicKind:
-    """The kind of a topic of this name."""
+    """The kind of the topic with this name."""
     if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
         return TopicKind.RETRY
     if topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
@@ -74,8 +74,8 @@ def topic_kind(topic: str) -> TopicKind:
 
 
 def needs_no_config(topic: str) -> bool:
-    """Whether a topic has queues without an entry in ``topics.json``, or an entry without queues,
-    and nothing is wrong: light queues and a broker's own topics."""
+    """Whether a topic may have queues without an entry in ``topics.json``, and an entry without
+    queues: light queues and a broker's own topics."""
     return topic_kind(topic) in (TopicKind.LIGHT, TopicKind.SYSTEM)
 
 
@@ -85,13 +85,13 @@ def is_system_group(group: str) -> bool:
 
 
 def is_made_by_broker(group: str) -> bool:
-    """Whether a broker enters the group itself, used or not."""
+    """Whether a broker adds the group itself, even if it is not used."""
     return group in GROUPS_OF_EVERY_BROKER or is_system_group(group)
 
 
 class TopicConfig(NamedTuple):
-    """``TopicConfig``: what ``topics.json`` says of a topic; None: nothing, or no value of the
-    field's type."""
+    """``TopicConfig``: a topic's entry in ``topics.json``. None: the field is missing, or its value
+    has another type."""
 
     read_queue_nums: int | None = None
     write_queue_nums: int | None = None
@@ -127,8 +127,8 @@ def _config(entry: Any) -> TopicConfig:
 
 
 def subscription_groups(root: Path) -> set[str] | None:
-    """The groups of ``subscriptionGroup.json``; None: there is no such file. Errors as of
-    :func:`topic_configs`."""
+    """The groups of ``subscriptionGroup.json``; None: there is no such file. Raises what
+    :func:`topic_configs` raises."""
     value = brokerjson.read_config(root, brokerjson.SUBSCRIPTION_GROUP)
     if value is None:
         return None
@@ -136,12 +136,12 @@ def subscription_groups(root: Path) -> set[str] | None:
 
 
 def data_version(value: Any) -> dict[str, int]:
-    """``DataVersion`` of a file's value, which a broker counts up with every change of it."""
+    """``DataVersion`` of a file's value. A broker increments it with every change."""
     version = brokerjson.table_of(value, "dataVersion")
     return {name: number(version, name) or 0 for name in ("counter", "timestamp")}
 
 
 def number(value: Any, name: str) -> int | None:
-    """A field of an entry that is a whole number."""
+    """A field of an entry, if it is a whole number; else None."""
     found = value.get(name) if isinstance(value, dict) else None
     return found if isinstance(found, int) and not isinstance(found, bool) else None
