@@ -1,4 +1,4 @@
-"""Tiered storage of 5.x in files (``PosixFileSegment``): where it lies, its logs, queues and index.
+"""Tiered storage of 5.x in files (``PosixFileSegment``): its places, logs, queues and index.
 
 Other rooms use:
 

@@ -1,4 +1,4 @@
-"""What ends a look at tiered storage."""
+"""Errors of tiered storage."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where the segments of tiered storage lie: found by their names, and joined with the metadata.
+"""Finds the segments of tiered storage by their names, and joins them with the metadata.
 
-Nothing of the metadata becomes part of a path: what it names is looked for among what is there.
+Nothing from the metadata becomes part of a path: its names are only compared with existing files.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _QUEUE_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 def hash_of(text: str) -> str:
-    """The eight digits that stand before a name (``MessageStoreUtil#getHash``)."""
+    """The eight digits before a name (``MessageStoreUtil#getHash``)."""
     data = text.encode("utf-8", "surrogateescape")
     return hashlib.md5(data, usedforsecurity=False).hexdigest()[:8]
 
 
 def cluster_of(name: str) -> str | None:
-    """The cluster whose directory is named so; None: it is none."""
+    """The cluster whose directory has this name; None if it is no cluster's."""
     match = _CLUSTER.fullmatch(name)
     return match[2] if match is not None and match[1] == hash_of(match[2]) else None
 
 
 def base_of(name: str) -> int | None:
-    """The base of the segment whose file is named so (``MessageStoreUtil#offset2FileName``)."""
+    """Base of the segment whose file has this name (``MessageStoreUtil#offset2FileName``)."""
     match = _SEGMENT.fullmatch(name)
     if match is None or int(match[2]) > LONG_MAX:
         return None
@@ -46,7 +46,7 @@ def base_of(name: str) -> int | None:
 
 
 class Owner(NamedTuple):
-    """The queue that segments are of. ``cluster`` is empty where no file says it."""
+    """The queue of segments. ``cluster`` is empty if no file tells it."""
 
     cluster: str
     broker: str
@@ -55,12 +55,12 @@ class Owner(NamedTuple):
 
     @property
     def path(self) -> str:
-        """As the metadata has it."""
+        """The path of the queue in the metadata."""
         return f"{self.broker}/{self.topic}/{self.queue_id}"
 
 
 class Segment(NamedTuple):
-    """A segment: a file, what the metadata says of it, or both. ``file_size`` is in bytes."""
+    """A segment: a file, its metadata, or both. ``file_size`` is in bytes."""
 
     kind: str
     base_offset: int
@@ -69,28 +69,27 @@ class Segment(NamedTuple):
     metadata: SegmentMetadata | None
 
     def readable(self, is_last: bool) -> int:
-        """Bytes that a broker reads of it (``FlatAppendFile#recoverFileSize``), and that are
-        there."""
+        """How many of the existing bytes a broker reads (``FlatAppendFile#recoverFileSize``)."""
         if self.metadata is None or (is_last and self.kind != INDEX):
             return self.file_size
         return min(self.file_size, self.metadata.size)
 
 
 class Found(NamedTuple):
-    """What lies in a directory of tiered storage: segments by owner, kind and base, and what is
-    none of them."""
+    """The content of a directory of tiered storage: segments by owner, kind and base, and foreign
+    files."""
 
     segments: dict[Owner, dict[tuple[str, int], Segment]]
     foreign: list[Path]
 
 
 def cluster_directories(directory: Path) -> list[Path]:
-    """Those of clusters, sorted. :raises CannotRead: the system refuses."""
+    """The directories of clusters, sorted. :raises CannotRead: the system refuses."""
     return [directory / name for name in scan_names(directory) if cluster_of(name) is not None]
 
 
 def find_files(directory: Path) -> Found:
-    """What the names below ``directory`` say; no file is opened.
+    """Finds segments by the names below ``directory``; opens no file.
 
     :raises CannotRead: the system refuses.
     """
@@ -133,8 +132,8 @@ def _files(directory: Path, foreign: list[Path]) -> Iterator[Segment]:
 
 
 def joined(found: Found, metadata: TieredMetadata | None) -> dict[Owner, list[Segment]]:
-    """Segments of each queue by kind and base; with metadata those of the brokers that it names, or
-    of all where it names none, as several may share a directory."""
+    """The segments of each queue, sorted by kind and base. Several brokers may share a directory:
+    with metadata only those of brokers that it names count, or all if it names none."""
     if metadata is None:
         return {owner: _sorted(table) for owner, table in sorted(found.segments.items())}
     named = {path.split("/")[0] for path, _, _ in metadata.segments}
@@ -158,7 +157,7 @@ def joined(found: Found, metadata: TieredMetadata | None) -> dict[Owner, list[Se
 
 
 def _owner(path: str) -> Owner | None:
-    """Of a queue without files; a path of another shape is nobody's."""
+    """The owner by a path in the metadata; None if the path is malformed."""
     parts = path.split("/")
     if len(parts) != 3 or _QUEUE_ID.fullmatch(parts[2]) is None:
         return None

@@ -1,8 +1,8 @@
-"""The index of tiered storage: files that take items, and the compacted ones that are uploaded.
+"""The index of tiered storage: files that still get items, and compacted ones that are uploaded.
 
-Neither form says how many slots it has. A compacted file ends with its last item, which tells;
-another one has room, and its slots are tried. Nothing is read but what is asked for,
-and no chain is followed upwards: an item's number is always greater than that of the one before it.
+Neither form stores the number of its slots. A compacted file ends with its last item, which tells
+it; in other files possible numbers are tried. Only what is needed is read. No chain is followed
+upwards: an item's number is always greater than that of the item before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SLOTS_AT_ONCE = 1 << 17
 
 
 class Header(NamedTuple):
-    """The header; times are epoch milliseconds. ``slots_used`` are those with an item."""
+    """The header. Times are epoch milliseconds; ``slots_used`` is how many slots have an item."""
 
     magic_code: int
     begin_timestamp: int
@@ -35,8 +35,8 @@ class Header(NamedTuple):
 
 
 class Item(NamedTuple):
-    """An item; ``physical_offset`` is an address in the log of its queue. ``position`` is its
-    place in the file."""
+    """An item. ``physical_offset`` is an offset in the log of its queue; ``position`` is the item's
+    own place in the file."""
 
     key_hash: int
     topic_id: int
@@ -49,7 +49,7 @@ class Item(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What contradicts itself, at a place of the file."""
+    """A contradiction at a position of the file."""
 
     position: int
     expected: str
@@ -57,35 +57,35 @@ class Problem(NamedTuple):
 
 
 class TieredIndexFile:
-    """A file of the index that is not uploaded (``IndexStoreFile``, its unsealed form)."""
+    """A file of the index that is not uploaded yet (``IndexStoreFile``, not sealed)."""
 
     is_compacted = False
     _magic_codes: tuple[int, ...] = (TIERED_INDEX_BEGIN_MAGIC_CODE, TIERED_INDEX_END_MAGIC_CODE)
 
     def __init__(self, mapped: MappedFile, slots: Iterable[int]) -> None:
-        """:param slots: numbers of slots that it may have, of which the first that fits counts."""
+        """:param slots: possible numbers of slots; the first that fits counts."""
         self.mapped = mapped
         head = mapped.read(0, min(_HEADER.size, mapped.size)).ljust(_HEADER.size, b"\0")
         self.header = Header._make(_HEADER.unpack(head))
-        #: 0 where none fits.
+        #: The number of slots; 0 if none fits.
         self.slots = self._find_slots(slots)
 
     def _find_slots(self, slots: Iterable[int]) -> int:
-        # With its defaults a broker makes room for four items a slot.
+        # By default a broker has room for four items per slot.
         usual = (self.mapped.size - _HEADER.size) // (_SLOT.size + 4 * _ITEM.size)
         fitting = [count for count in [*slots, usual] if self._fits(count)]
         sound = (count for count in fitting if self._chain_of_first(count))
         return next(sound, fitting[0] if fitting else 0)
 
     def _fits(self, slots: int) -> bool:
-        """Whether the file is as long as with so many slots, and its items have room."""
+        """Whether the file's length is possible with so many slots, and its items fit."""
         room = self.mapped.size - _HEADER.size - slots * _SLOT.size
         if slots < 1 or room < 0 or room % _ITEM.size:
             return False
         return 0 <= self.header.item_count < room // _ITEM.size
 
     def _chain_of_first(self, slots: int) -> bool:
-        """Whether item 1 stands where its hash wants it to."""
+        """Whether item 1 is in the chain of its hash's slot."""
         if not self.header.item_count:
             return True
         first = self._item(1, slots)
@@ -97,11 +97,11 @@ class TieredIndexFile:
 
     @property
     def item_count(self) -> int:
-        """Items that can be read: none where the number of slots is not known."""
+        """How many items can be read; 0 if the number of slots is not known."""
         return self.header.item_count if self.slots else 0
 
     def problem(self) -> Problem | None:
-        """Why nothing can be read of it; None where it can."""
+        """Why the file cannot be read; None if it can."""
         if self.mapped.size < _HEADER.size:
             return Problem(0, f"a header of {_HEADER.size} bytes", f"{self.mapped.size} bytes")
         if self.header.magic_code not in self._magic_codes:
@@ -116,7 +116,7 @@ class TieredIndexFile:
 
     @property
     def lacks_its_slots(self) -> bool:
-        """Whether nothing else is known to be wrong than that nobody says how many slots it has."""
+        """Whether the only known problem is that its number of slots is unknown."""
         return (
             self.mapped.size >= _HEADER.size
             and self.header.magic_code in self._magic_codes
@@ -130,14 +130,14 @@ class TieredIndexFile:
         yield from self._items_from(start, self.item_count, _ITEM)
 
     def find(self, key_hash: int) -> Iterator[Item]:
-        """The items with a hash, the newest first."""
+        """The items with a key hash, newest first."""
         if self.slots and key_hash >= 0:
             for one in self._chain(key_hash % self.slots, self.slots):
                 if one.key_hash == key_hash:
                     yield one
 
     def unreachable(self) -> Iterator[Problem]:
-        """Slots and chains that lead nowhere, and items that none leads to; of many the first."""
+        """The first slot or chain that leads nowhere, or the first item to which none leads."""
         reached = bytearray(self.item_count + 1)
         for number, (slot, _) in self._slots_in_use():
             place = _HEADER.size + number * _SLOT.size
@@ -193,7 +193,7 @@ class TieredIndexFile:
         return (position - self._item_position(0, self.slots)) // _ITEM.size
 
     def _items_from(self, start: int, count: int, form: Struct) -> Iterator[Item]:
-        """Items that stand behind each other; what lies in a hole of the file was never written."""
+        """Consecutive items. Those in a hole of the file were never written, and are skipped."""
         end = start + count * form.size
         link = (0,) if form is _COMPACTED_ITEM else ()
         done = start
@@ -208,7 +208,7 @@ class TieredIndexFile:
 
 
 class CompactedIndexFile(TieredIndexFile):
-    """An uploaded file of the index: the items of each slot stand side by side."""
+    """An uploaded file of the index: the items of each slot are consecutive."""
 
     is_compacted = True
     lacks_its_slots = False
@@ -225,7 +225,7 @@ class CompactedIndexFile(TieredIndexFile):
         return room // _COMPACTED_SLOT.size if is_whole else 0
 
     def problem(self) -> Problem | None:
-        """A file of the index without an item is uploaded as one without a byte."""
+        """As in the other form; but an index file without items is uploaded as an empty file."""
         return None if self.mapped.size == 0 else super().problem()
 
     def items(self) -> Iterator[Item]:

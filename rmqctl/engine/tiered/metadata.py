@@ -1,7 +1,7 @@
-"""``config/tieredStoreMetadata.json``: what a broker knows of its uploaded segments.
+"""``config/tieredStoreMetadata.json``: a broker's list of its uploaded segments.
 
-A broker reads no segment that is not named here, and of one that is no byte behind its ``size``,
-but for the last ones of a log and of a queue (``FlatAppendFile#recoverFileSize``).
+A broker reads only the segments named here, and only up to their ``size``, except the last one of a
+log and of a queue (``FlatAppendFile#recoverFileSize``).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from rmqctl.engine.files.paths import scan_names
 from rmqctl.engine.state import brokerjson
 
 FILE = "tieredStoreMetadata.json"
-#: Where a broker keeps what it has not uploaded of the index (``IndexStoreService``).
+#: Directory of index files that are not uploaded yet (``IndexStoreService``).
 LOCAL_INDEX = "tiered_index_file"
 COMMIT_LOG, CONSUME_QUEUE, INDEX = KINDS = ("COMMIT_LOG", "CONSUME_QUEUE", "INDEX")
-#: Of ``KINDS`` (``FileSegmentType``).
+#: The tables of ``KINDS`` (``FileSegmentType``).
 _TABLES = ("commitLogFileSegmentTable", "consumeQueueFileSegmentTable", "indexFileSegmentTable")
 _NUMBERS = ("baseOffset", "size", "status", "createTimestamp", "beginTimestamp", "endTimestamp")
 
 
 class SegmentMetadata(NamedTuple):
-    """What is written down of a segment. Times are epoch milliseconds, None where there is none
-    (``Long#MAX_VALUE``); ``path`` is ``broker/topic/queue id``, as it stands there."""
+    """The entry of a segment. Times are epoch milliseconds; None if not set (``Long#MAX_VALUE``).
+    ``path`` is ``broker/topic/queue id``, as in the file."""
 
     path: str
     kind: str
@@ -39,15 +39,15 @@ class SegmentMetadata(NamedTuple):
 
 
 class TieredMetadata(NamedTuple):
-    """``topic_ids`` are the numbers that the index has for topics; ``segments`` go by path, kind
-    and base."""
+    """``topic_ids`` are the index's numbers for topics. ``segments`` are keyed by path, kind and
+    base."""
 
     topic_ids: dict[str, int]
     segments: dict[tuple[str, str, int], SegmentMetadata]
 
 
 def tiered_storage(root: Path) -> str | None:
-    """What in a store says that its broker uploads messages elsewhere; None: nothing does."""
+    """A name in a store that shows that its broker uploads messages; None without one."""
     name = f"{brokerjson.CONFIG}/{FILE}"
     if os.path.lexists(root / name):
         return name
@@ -55,8 +55,7 @@ def tiered_storage(root: Path) -> str | None:
 
 
 def read_metadata(root: Path) -> TieredMetadata | None:
-    """The metadata as a broker loads it; entries of another shape are left out. None: the store has
-    none.
+    """The metadata as a broker loads it, without malformed entries. None: the store has none.
 
     :raises ConfigFileUnreadable: the file is broken, and its ``.bak`` does not help.
     :raises CannotRead: the system refuses.

@@ -1,4 +1,4 @@
-"""Queues of tiered storage that items of the index lead to, some of them held open."""
+"""Keeps some queues of tiered storage open, for items of the index that lead to them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ _OPEN_QUEUES = 32
 
 
 class OpenQueues:
-    """Some queues, open: items lead to them in no order."""
+    """A cache of open queues: items lead to them in no order."""
 
     def __init__(self, store: TieredStore) -> None:
         self._store = store
         self._open: OrderedDict[tuple[str, int], list[TieredQueue]] = OrderedDict()
 
     def get(self, topic: str, queue_id: int) -> list[TieredQueue]:
-        """Those of a topic and number; several where clusters or brokers share the directory."""
+        """The queues of a topic and queue id: several if clusters or brokers share the
+        directory."""
         key = topic, queue_id
         if key not in self._open:
             self._open[key] = self._store.open_queues(topic, queue_id)
@@ -29,7 +30,7 @@ class OpenQueues:
         return self._open[key]
 
     def close(self) -> None:
-        """Closes all."""
+        """Closes all queues."""
         for queue in (one for some in self._open.values() for one in some):
             queue.close()
         self._open.clear()

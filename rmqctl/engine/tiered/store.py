@@ -1,8 +1,8 @@
-"""What a broker of 5.x has uploaded: the metadata in its store, and the files of all queues.
+"""The tiered storage of a 5.x broker: the metadata in its store, and the files of all queues.
 
-A queue's log is a :class:`~rmqctl.engine.log.commitlog.CommitLog` whose files are of any length and
-end with a record. What a unit of its queue points to is what consumers get; after a crash a broker
-uploads messages again, so that more may stand in a log than units lead to.
+A queue's log is a :class:`~rmqctl.engine.log.commitlog.CommitLog` whose files have any length and
+end with a record. Consumers get the records to which the queue's units point. After a crash a
+broker uploads messages again, so a log may have more records than units.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BYTES_AT_ONCE = 4096 * UNIT.size
 
 
 class TieredUnit(NamedTuple):
-    """A unit of an uploaded queue; ``physical_offset`` is an address in the log beside it."""
+    """A unit of an uploaded queue. ``physical_offset`` is an offset in the queue's own log."""
 
     queue_offset: int
     physical_offset: int
@@ -54,7 +54,7 @@ class TieredUnit(NamedTuple):
 
 
 class SegmentFiles(MappedFileQueue):
-    """Segments of one kind as one range, each as far as a broker reads it."""
+    """The segments of one kind as one range, each as far as a broker reads it."""
 
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
@@ -68,7 +68,7 @@ class SegmentFiles(MappedFileQueue):
 
 
 class TieredLog(CommitLog):
-    """The log of one queue. No blank closes a file: a record ends with it."""
+    """The log of one queue. Its files end with a record, without a blank."""
 
     def __init__(self, files: SegmentFiles) -> None:
         super().__init__(files.directory, 0, files=files)
@@ -81,10 +81,10 @@ class TieredLog(CommitLog):
 
 
 class TieredQueue:
-    """What is uploaded of one queue. Log and units are open while it is."""
+    """The uploaded part of one queue. Log and units are open until :meth:`close`."""
 
     def __init__(self, owner: Owner, segments: list[Segment]) -> None:
-        """:param segments: all kinds of them, each in order."""
+        """:param segments: those of all kinds, each kind in order."""
         self.owner = owner
         self.segments = segments
         self.log = TieredLog(SegmentFiles(self.of_kind(COMMIT_LOG)))
@@ -103,7 +103,7 @@ class TieredQueue:
 
     @property
     def log_end(self) -> int:
-        """Where the log ends, or ended before something of it was lost."""
+        """End of the log (physical offset), including a lost part that the metadata knows."""
         ends = (
             one.base_offset + max(one.file_size, 0 if one.metadata is None else one.metadata.size)
             for one in self.of_kind(COMMIT_LOG)
@@ -112,15 +112,14 @@ class TieredQueue:
 
     @property
     def unit_count(self) -> int:
-        """Whole units that are there."""
+        """How many whole units exist."""
         return sum(
             max(one.size - -one.file_from_offset % UNIT.size, 0) // UNIT.size
             for one in self._units.entries
         )
 
     def units(self) -> Iterator[TieredUnit]:
-        """All units in order, of those in a hole of a file the first one; bytes that are none of a
-        whole unit are left out.
+        """All whole units, in order. Of the units in a hole of a file only the first is given.
 
         :raises CannotRead: the system refuses.
         """
@@ -153,16 +152,17 @@ def _units_of(mapped: MappedFile, start: int, end: int) -> Iterator[TieredUnit]:
 class TieredStore:
     """The store of a broker with tiered storage, or the uploaded files alone.
 
-    ``directory`` is where these lie, None where nothing says it. ``metadata`` is None when there is
-    none, or none that can be read: ``problem`` says why.
+    ``directory`` has the uploaded files; None if nothing tells where they are. ``metadata`` is None
+    if it is missing or unreadable; ``problem`` says why.
     """
 
     def __init__(self, root: Path, config: MessageStoreConfig, files: Path | None = None) -> None:
-        """:param files: the directory of uploaded files, else the ``broker.conf``'s
-            ``tieredStoreFilePath``, else ``root`` or a directory in it.
+        """:param files: the directory of uploaded files. None: ``tieredStoreFilePath`` of the
+            ``broker.conf``, else ``root`` or a directory in it.
         :raises StoreNotFound: there is no directory ``root``. :raises NotAStore: it is a file.
-        :raises NoTieredStorage: there is nothing of it.
-        :raises TieredFilesNotFound: ``files`` is no such directory, or several could be.
+        :raises NoTieredStorage: there is no sign of tiered storage.
+        :raises TieredFilesNotFound: ``files`` is no such directory, or several directories could
+            be meant.
         """
         if root.exists() and not root.is_dir():
             raise NotAStore(path=str(root), reason="it is a file")
@@ -200,7 +200,7 @@ class TieredStore:
     def queues(
         self, topic: str | None = None, queue_id: int | None = None
     ) -> Iterator[TieredQueue]:
-        """The queues, sorted, each until the next one is asked for."""
+        """The queues, sorted. Each is open only until the next one is taken."""
         for owner, segments in self._segments.items():
             if owner.topic == TIERED_INDEX_TOPIC:
                 continue
@@ -210,8 +210,8 @@ class TieredStore:
                 queue.close()
 
     def open_queues(self, topic: str, queue_id: int) -> list[TieredQueue]:
-        """The queues of a topic and number, which the caller closes: several where clusters or
-        brokers share the directory."""
+        """The queues of a topic and queue id; the caller closes them. There are several if clusters
+        or brokers share the directory."""
         owners = self._by_queue.get((topic, queue_id), [])
         return [TieredQueue(owner, self._segments[owner]) for owner in owners]
 
@@ -227,8 +227,8 @@ class TieredStore:
     def index_files(
         self, *, newest_first: bool = False
     ) -> Iterator[tuple[TieredIndexFile, Segment | None]]:
-        """Every file of the index, uploaded ones with their segments before the others, or the
-        other way round; each is closed with its last reference.
+        """Every file of the index: first uploaded ones, with their segments, then the others; with
+        ``newest_first`` in reverse order. Each is closed with its last reference.
 
         :raises CannotRead: the system refuses.
         """
@@ -243,20 +243,20 @@ class TieredStore:
                 yield TieredIndexFile(MappedFile.open(place), slots), None
 
     def _slots(self, uploaded: list[Segment]) -> list[int]:
-        """How many slots a file may have that is not uploaded: as the ``broker.conf`` says, or as
-        the newest one that is uploaded has."""
+        """Possible numbers of slots of a file that is not uploaded: by the ``broker.conf``, or as
+        in the newest uploaded one."""
         told = self._config.tiered_store_index_file_max_hash_slot_num
         counts = (_compacted(one).slots for one in reversed(uploaded))
         return [told, *filter(None, [next(filter(None, counts), 0)])]
 
     def local_index_files(self) -> list[Path]:
-        """Files of the index that are not uploaded, the oldest first (``IndexStoreService``)."""
+        """Index files that are not uploaded yet, oldest first (``IndexStoreService``)."""
         directory = self.root / LOCAL_INDEX
         names = [name for name in scan_names(directory) if name.isascii() and name.isdigit()]
         return [directory / name for name in sorted(names, key=lambda name: (len(name), name))]
 
     def strays(self) -> list[tuple[Owner, Segment]]:
-        """Segments of a kind that their topic has not: nobody reads them."""
+        """Segments of a kind that their topic cannot have: nobody reads them."""
         return [
             (owner, segment)
             for owner, segments in self._segments.items()

@@ -1,4 +1,4 @@
-"""The timer's files of 5.x, the wheel, the log behind it, the check point: read, and made anew.
+"""The files of 5.x's timer (wheel, timer log and check point): read, and made anew.
 
 Other rooms use:
 

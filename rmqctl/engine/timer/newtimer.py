@@ -1,8 +1,8 @@
-"""A new wheel, timer log and check point, as a broker of 5.x writes them
+"""Makes a new wheel, timer log and check point, as a broker of 5.x writes them
 (``TimerMessageStore#doEnqueue``, ``TimerWheel#putSlot``, ``TimerLog#append``).
 
-Units come in the order of the queue: a start goes on in the queue behind the message of the log's
-last unit (``reviseQueueOffset``).
+Units are written in queue order, because a start goes on in the queue behind the message of the
+timer log's last unit (``reviseQueueOffset``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SLOT = Struct(layouts.TIMER_SLOT.format)
 
 
 class Place(NamedTuple):
-    """Where a new unit's record is: in the log, and the hash code of its real topic."""
+    """The record of a new unit: its place in the log, and the hash code of its real topic."""
 
     physical_offset: int
     total_size: int
@@ -33,11 +33,12 @@ class Place(NamedTuple):
 
 
 class NewTimer:
-    """Timer files below ``directory``, which is empty; :meth:`finish` makes them whole and forces
-    them to disk.
+    """New timer files in the empty ``directory``. :meth:`finish` completes them and forces them to
+    disk.
 
+    :param precision: milliseconds of a slot.
+    :param window: ``timerRollWindowSlot`` in milliseconds; messages further away are rolled.
     :param clock: the first slot that will be delivered (ms), a multiple of ``precision``.
-    :param window: ``timerRollWindowSlot`` in milliseconds; what is further away is rolled.
     """
 
     def __init__(
@@ -48,15 +49,15 @@ class NewTimer:
         self._precision = precision
         self._window = window
         self._clock = clock
-        #: Time → first and newest unit, and how many messages less those that recall one.
+        #: Slot time (ms) → positions of its first and newest unit, and messages minus recalls.
         self._slots: dict[int, list[int]] = {}
         self._end = 0
         self._file: BufferedWriter | None = None
         (directory / paths.TIMER_LOG).mkdir(parents=True)
 
     def add(self, place: Place, out_timestamp: int, *, recalls: bool) -> None:
-        """Puts a message into the slot of its time, or of the first one to be delivered, or of the
-        time at which it is rolled."""
+        """Puts a message into a slot: that of its time, or of its next roll, but never one before
+        ``clock``."""
         write = self._clock - self._precision
         slot = max(out_timestamp // self._precision * self._precision, self._clock)
         magic = constants.TIMER_MAGIC_DEFAULT
@@ -65,7 +66,7 @@ class NewTimer:
             is_near = slot - write - self._window < self._window // self._precision // 3 * (
                 self._precision
             )
-            # Enough time for the next roll.
+            # This leaves enough time for the next roll.
             half = self._window // self._precision // 2 * self._precision
             slot = write + (half if is_near else self._window)
         if recalls:
@@ -73,8 +74,8 @@ class NewTimer:
         self._append(place, magic, write, slot, -1 if recalls else 1)
 
     def steer(self, place: Place) -> None:
-        """Ends the log with a unit of the queue's last message, in a slot that is done: a start
-        goes on behind it."""
+        """Ends the timer log with a unit for the queue's last message, in a slot that is done
+        already: so a start goes on behind that message."""
         write = self._clock - self._precision
         self._append(place, constants.TIMER_MAGIC_DEFAULT, write, write, 1)
 
@@ -92,7 +93,7 @@ class NewTimer:
             entry[2] += number
 
     def _room(self) -> int:
-        """Where the next unit goes: a file keeps room for its blank (``TimerLog#append``)."""
+        """Position of the next unit; a file keeps room for its blank (``TimerLog#append``)."""
         used = self._end % self._file_size
         left = self._file_size - used
         if self._file is not None and used and left >= UNIT_SIZE + constants.TIMER_MIN_BLANK_LENGTH:
@@ -114,7 +115,7 @@ class NewTimer:
             self._file = None
 
     def finish(self, before: TimerCheckpoint, queue_offset: int) -> TimerCheckpoint:
-        """Writes wheel and check point: all before ``queue_offset`` is in the wheel."""
+        """Writes wheel and check point. All messages before ``queue_offset`` are in the wheel."""
         self._close()
         with (self._directory / paths.TIMER_WHEEL).open("wb") as wheel:
             wheel.truncate(WHEEL_SIZE)
@@ -137,7 +138,7 @@ class NewTimer:
         return made
 
     def close(self) -> None:
-        """Lets go of an unfinished file."""
+        """Closes an unfinished file."""
         if self._file is not None:
             self._file.close()
 

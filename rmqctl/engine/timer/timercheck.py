@@ -1,4 +1,4 @@
-"""``TimerCheckpoint``: how far the timer has come, in ``config/timercheck``."""
+"""``TimerCheckpoint``: the timer's progress, in ``config/timercheck``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TimerCheckpoint(NamedTuple):
 
 
 def read_timer_checkpoint(path: Path) -> TimerCheckpoint | None:
-    """None when the file is absent or too short to be one.
+    """The check point; None when the file is absent or too short.
 
     :raises CannotRead: the system refuses to read it.
     """
@@ -41,7 +41,7 @@ def read_timer_checkpoint(path: Path) -> TimerCheckpoint | None:
 
 
 def encode(checkpoint: TimerCheckpoint) -> bytes:
-    """Its 4096 bytes (``TimerCheckpoint#flush``)."""
+    """The 4096 bytes of its file (``TimerCheckpoint#flush``)."""
     from formats.constants import CHECKPOINT_FILE_SIZE
 
     return _FIELDS.pack(*checkpoint).ljust(CHECKPOINT_FILE_SIZE, b"\0")

@@ -1,7 +1,7 @@
-"""``TimerLog``: a unit for each message in the wheel, and for each that recalls one.
+"""``TimerLog``: one unit for each message in the wheel, and for each recall.
 
-The log's end is stored nowhere: it is the first unit that is none, where a start looks for one.
-Units of one time are a chain that only goes backwards.
+Its end is not stored: it is the first place without a unit in the part that a start checks. The
+units of one slot are a chain that only goes backwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 UNIT = Struct(layouts.TIMER_UNIT.format)
 UNIT_SIZE = UNIT.size
-#: Of the bytes of :meth:`TimerLog.pieces`.
+#: The dtype of the bytes of :meth:`TimerLog.pieces`.
 DTYPE = dtype_of(layouts.TIMER_UNIT)
 BLANK = Struct(layouts.TIMER_BLANK.format)
 BLANK_MAGIC = constants.BLANK_MAGIC_CODE - (1 << 32)
@@ -37,7 +37,7 @@ _NONE = -1
 
 
 class TimerUnit(NamedTuple):
-    """A unit, and where it stands in the log."""
+    """A unit, and its position in the timer log."""
 
     position: int
     prev_position: int
@@ -50,7 +50,7 @@ class TimerUnit(NamedTuple):
 
     @property
     def slot_timestamp(self) -> int:
-        """The time of its slot: of the delivery, or of the next roll."""
+        """The time (ms) of its slot: that of the delivery, or of the next roll."""
         return self.write_timestamp + self.delay_milliseconds
 
     @property
@@ -63,19 +63,19 @@ class TimerUnit(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """Where the units of a slot stand, the newest first: eight bytes each. ``broken`` says why the
-    chain ends before its first one."""
+    """Positions of the units of a slot, newest first, as an array of type ``q``. ``broken`` says
+    why the chain ends too early; empty if it does not."""
 
     positions: array[int]
     broken: str = ""
 
 
 class TimerLog:
-    """The log below a directory; positions are bytes from its start, over all its files.
+    """The timer log in a directory. Positions are bytes from its start, over all its files.
 
-    ``checked_from`` is a position in the file with which a start begins to check: from there on the
-    first thing that is no unit ends the log. In the files before it nobody asks what a unit's magic
-    code is (``TimerMessageStore#dequeue``).
+    ``checked_from`` is a position in the first file that a start checks: from that file on, the
+    first place without a unit ends the log. In earlier files a unit's magic code is never checked
+    (``TimerMessageStore#dequeue``).
     """
 
     def __init__(self, directory: Path, file_size: int) -> None:
@@ -92,8 +92,8 @@ class TimerLog:
 
     @property
     def end(self) -> int:
-        """Where a start goes on: behind the last unit, or at the start of a file that has none.
-        What it checks is read once for it."""
+        """Position where a start goes on: behind the last unit, or at the start of a file without
+        units. The checked part is read once for this."""
         if self._end is None:
             for _ in self._to_end(self._number(self.checked_from)):
                 pass
@@ -102,31 +102,31 @@ class TimerLog:
 
     @property
     def closed_end(self) -> int:
-        """:attr:`end`; where a blank stands there, the end of the file that it closes."""
+        """:attr:`end`; but if a blank stands there, the end of the file that it closes."""
         mapped = self.files.find(self.end)
         if mapped is None or not _is_blank(mapped, self.end - mapped.file_from_offset):
             return self.end
         return mapped.file_from_offset + mapped.size
 
     def units(self, from_position: int = 0) -> Iterator[TimerUnit]:
-        """All of :meth:`pieces`, one by one."""
+        """The units of :meth:`pieces`, one by one."""
         for position, data in self.pieces(from_position):
             for number, fields in enumerate(UNIT.iter_unpack(data)):
                 yield _unit(position + number * UNIT_SIZE, fields)
 
     def pieces(self, from_position: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Where whole units stand and their bytes, some thousands at a time, in order, from the
-        start of the file that holds a position up to the log's end
+        """Position and bytes of some thousand whole units at a time, in order, from the start of
+        the file that holds ``from_position`` up to the log's end
         (``TimerMessageStore#recoverAndRevise``)."""
         return self._to_end(self._number(from_position))
 
     def _to_end(self, number: int) -> Iterator[tuple[int, bytes]]:
-        """From the file with a number on."""
+        """:meth:`pieces` from the file with a number on."""
         entries, checked = self.files.entries, self._number(self.checked_from)
         end = start = entries[number].file_from_offset if entries else 0
         for at in range(number, len(entries)):
             if entries[at].file_from_offset != start:
-                break  # A file lacks.
+                break  # A file is missing.
             mapped = self.files.file(at)
             stop, goes_on = yield from _pieces_of(mapped, is_checked=at >= checked)
             end, start = start + stop, start + mapped.size
@@ -141,7 +141,7 @@ class TimerLog:
         return max(bisect_right(offsets, position) - 1, 0)
 
     def unit(self, position: int) -> TimerUnit | None:
-        """The unit that starts at a position; None where none does."""
+        """The unit at a position; None without one."""
         mapped = self.files.find(position) if 0 <= position < self.end else None
         if mapped is None:
             return None
@@ -163,14 +163,14 @@ class TimerLog:
                 yield unit
 
     def chain(self, last_position: int, time: int, precision: int) -> Chain:
-        """The units from a slot's newest one on, as far as they are of its ``time``.
+        """The chain from a slot's newest unit on, as long as its units have the slot's ``time``.
 
-        Each stands before the one that leads to it, so that it comes to an end; and a unit is of
-        one time only, so that all chains together are no longer than the log.
+        Each unit must stand before the one that leads to it, so the chain ends. Each unit has only
+        one time, so all chains together are not longer than the log.
         """
         positions = array("q")
         position, before = last_position, constants.LONG_MAX
-        low = self.min_position  # What was before it is deleted.
+        low = self.min_position  # Units before it are deleted.
         while position != _NONE and not 0 <= position < low:
             if position >= before:
                 return Chain(positions, f"the unit at {before} leads forward, to {position}")
@@ -187,7 +187,8 @@ class TimerLog:
 def _pieces_of(
     mapped: MappedFile, *, is_checked: bool
 ) -> Generator[tuple[int, bytes], None, tuple[int, bool]]:
-    """Of one file; returns where in it the units end, and whether the log goes on in the next."""
+    """The pieces of one file. Returns where its units end, and whether the log goes on behind
+    it."""
     whole = mapped.size // UNIT_SIZE * UNIT_SIZE
     for at in range(0, whole, _UNITS_AT_ONCE * UNIT_SIZE):
         data = mapped.read(at, min(_UNITS_AT_ONCE * UNIT_SIZE, whole - at))
@@ -208,13 +209,14 @@ def _pieces_of(
 
 
 def _is_blank(mapped: MappedFile, at: int) -> bool:
-    """Whether a blank stands at a place of a file."""
+    """Whether a blank stands at a position in a file."""
     data = mapped.read(at, min(BLANK.size, mapped.size - at))
     return len(data) == BLANK.size and BLANK.unpack(data)[2] == BLANK_MAGIC
 
 
 def has_right_magic(units: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Of which units the magic code is one that units have (``TimerMessageStore#isMagicOK``)."""
+    """Which units have a valid magic code (``TimerMessageStore#isMagicOK``): bool, parallel to
+    ``units``, which have :data:`DTYPE`."""
     right: NDArray[np.bool_] = units["magic"] & ~_MAGIC_BITS == 0
     return right
 

@@ -1,7 +1,7 @@
-"""``TimerWheel``: for each time the newest unit of the timer log.
+"""``TimerWheel``: a slot for each time, with its newest unit in the timer log.
 
-The file is one ring of slots and mostly a hole; only what is written of it is read. A slot that was
-delivered stays as it is until its time comes round again.
+The file is one ring of slots and mostly a hole; only its written parts are read. A delivered slot
+stays as it is until it is used for a later time.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 SLOT_SIZE = layouts.TIMER_SLOT.size
 WHEEL_SIZE = constants.TIMER_SLOTS * SLOT_SIZE
 _DTYPE = dtype_of(layouts.TIMER_SLOT)
-#: Bytes that are read at once; whole slots.
+#: Bytes that are read at once: whole slots.
 _BYTES_AT_ONCE = 32768 * SLOT_SIZE
 
 
 class Slot(NamedTuple):
-    """A slot and its number. ``time`` counts units of the precision since the epoch; the positions
-    are the timer log's."""
+    """A slot and its number. ``time`` counts units of the precision since the epoch; positions are
+    those in the timer log."""
 
     number: int
     time: int
@@ -39,15 +39,15 @@ class Slot(NamedTuple):
 
     @property
     def is_in_place(self) -> bool:
-        """Whether a time is in the slot of that time (``TimerWheel#getSlotIndex``)."""
+        """Whether the slot's time belongs in this slot (``TimerWheel#getSlotIndex``)."""
         return self.time > 0 and self.time % constants.TIMER_SLOTS == self.number
 
 
 class TimerWheel:
-    """The slots in use, those with a time, in the order of the file.
+    """The used slots, those with a time, in the order of the file.
 
-    ``size`` is the file's length; with another than :data:`WHEEL_SIZE` no broker starts, but here
-    the slots that are there are read.
+    ``size`` is the file's length. With another one than :data:`WHEEL_SIZE` no broker starts, but
+    here the existing slots are read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,7 +65,7 @@ class TimerWheel:
         return len(self._slots)
 
     def slot(self, time: int) -> Slot | None:
-        """The slot of a time; None when it is not in use, or another time's."""
+        """The slot of a time; None when it is not used, or has another time."""
         at = int(np.searchsorted(self._numbers, time % constants.TIMER_SLOTS))
         if at == len(self._slots) or self._numbers[at] != time % constants.TIMER_SLOTS:
             return None
@@ -73,7 +73,7 @@ class TimerWheel:
         return Slot(int(self._numbers[at]), found, first, last, count) if found == time else None
 
     def slots(self, from_time: int = 0) -> Iterator[Slot]:
-        """Those whose time is ``from_time`` or later, by time."""
+        """The slots with a time of ``from_time`` or later, ordered by time."""
         times = self._slots["time"].astype(np.int64)
         chosen = (times >= from_time).nonzero()[0]
         for at in chosen[np.argsort(times[chosen], kind="stable")].tolist():
