@@ -1,4 +1,4 @@
-"""The hot loop: a log as batches of columns, and what they are made of.
+"""The hot loop: reads a log as batches of columns.
 
 Other rooms use:
 

@@ -1,4 +1,4 @@
-"""A thread that goes on with a scan while what it has found is looked at."""
+"""A thread that goes on with a scan while its earlier results are used."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ Item = TypeVar("Item")
 
 #: How many items a thread may be ahead.
 _DEPTH = 8
-#: Seconds after which a thread that has nobody any more notices it.
+#: Seconds after which the thread notices that its consumer has gone.
 _PATIENCE = 0.1
 
 
 class _End:
-    """Nothing follows, but an error of the thread, if there is one."""
+    """The last item in the queue, with the thread's error if there was one."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
 
 
 def ahead(items: Iterator[Item]) -> Generator[Item]:
-    """The items, which another thread asks for, some of them ahead; what it raises is raised here,
-    in its place. Closing the generator ends the thread."""
+    """Yields the items, which another thread takes some time ahead. An error of the iterator is
+    raised here, behind the items before it. Closing the generator ends the thread."""
     queue: Queue[Item | _End] = Queue(_DEPTH)
     is_over = threading.Event()
 
@@ -47,7 +47,7 @@ def ahead(items: Iterator[Item]) -> Generator[Item]:
             error = raised
         put(_End(error))
 
-    # A daemon: a command that ends in the middle waits for nobody.
+    # A daemon, so that a command that ends in the middle does not wait for it.
     thread = threading.Thread(target=run, name="scan", daemon=True)
     thread.start()
     try:

@@ -1,8 +1,7 @@
-"""The seam of the scanner: what a backend makes of a window of the log, and which one runs.
+"""The interface between the scanner and its backends, and the choice of one.
 
-A backend knows no log, only one file at a time. Which one runs is chosen by :mod:`rmqctl.kernel`;
-every one of :func:`backends` says exactly what :data:`PURE` says, which is what the scanner's tests
-hold it to.
+A backend does not know the log, only one file at a time. :mod:`rmqctl.kernel` chooses which one
+runs. All :func:`backends` must give exactly what :data:`PURE` gives; the scanner's tests check it.
 """
 
 from __future__ import annotations
@@ -21,26 +20,28 @@ from rmqctl.engine.scan.tuning import ScanTuning
 
 
 class WindowReader(Protocol):
-    """Reads the windows of one scan. One that ``runs_ahead`` may be asked by another thread than
-    the one that takes the batches."""
+    """Reads the windows of one scan. If it ``runs_ahead``, another thread may call it than the one
+    that uses the batches."""
 
     runs_ahead: bool
 
     def batches(
         self, mapped: MappedFile, position: int, limit: int, stays: bool
     ) -> Iterator[Batch | Plain]:
-        """Batches of the sound records that stand behind each other from ``position`` on: those
-        that begin before ``limit``, up to the first that is none. The last of several may be left
-        out, which reaches beyond ``limit``: it is the first of the next window. What is wrong there
-        is not said; the walk says it. ``stays``: what is looked at will stay mapped."""
+        """Batches of the sound records from ``position`` on that begin before ``limit``, up to the
+        first place without one; the walk finds out what is there. If there are several, the last
+        may be left out when it reaches behind ``limit``: then it is the first of the next window.
+
+        :param stays: the pages of this window will stay mapped.
+        """
 
     def settle(self, batch: Batch | Plain) -> None:
-        """Gives the batch's topics their numbers. Called once for each batch, in their order, by
-        who takes them: so a topic's number does not depend on how far another thread is ahead."""
+        """Gives the batch's topics their numbers. It is called once for each batch, in order, when
+        the batch is used. So a topic's number does not depend on how far a thread is ahead."""
 
 
 class ScanBackend(Protocol):
-    """What the scanner asks of a backend."""
+    """The interface of a backend."""
 
     @property
     def name(self) -> str: ...
@@ -54,16 +55,19 @@ class ScanBackend(Protocol):
         properties: bool,
         plain: PlainWanted | None = None,
     ) -> WindowReader:
-        """A reader for one scan, that numbers topics by ``topics``; ``check`` and ``properties``
-        as of :class:`~rmqctl.engine.scan.scanner.Scanner`. With ``plain`` it may pass over plain
-        records."""
+        """A reader for one scan. ``check`` and ``properties`` are those of
+        :class:`~rmqctl.engine.scan.scanner.Scanner`.
+
+        :param topics: gives topics their numbers.
+        :param plain: the reader may pass over plain records, and notes this of them.
+        """
 
 
 PURE = PureBackend()
 
 
 def backends() -> dict[str, ScanBackend]:
-    """Every backend that can run here, by its name."""
+    """All backends that can run here, by name."""
     module = kernel.usable().module
     found: dict[str, ScanBackend] = {PURE.name: PURE}
     if module is not None:
@@ -72,6 +76,6 @@ def backends() -> dict[str, ScanBackend]:
 
 
 def chosen() -> ScanBackend:
-    """The backend of scanners that are not given one."""
+    """The backend of scanners to which none is given."""
     scanner = kernel.scanner()
     return PURE if scanner is None else CompiledBackend(scanner)

@@ -18,21 +18,22 @@ from rmqctl.errors import ReadersDisagree
 class Batch:
     """Consecutive records of one file as parallel arrays, in log order.
 
-    A column has one item a record: shape ``(len(batch),)``, int64, but ``crc_matches``, which is
-    bool and all true unless the scan checks. Positions count in the file, lengths in bytes; one
-    that the record says to be negative is 0. ``tags_code`` is the hash of the tags, sign-extended.
+    A column has one item per record: shape ``(len(batch),)`` and int64, except ``crc_matches``,
+    which is bool, and all true unless the scan checks. Positions count bytes in the file. Lengths
+    are in bytes; a negative one in a record becomes 0. ``tags_code`` is the hash of the tags,
+    sign-extended.
 
     ``key_row`` (int64, ascending) and ``key_hash`` (int32, never negative) are parallel to each
-    other: one item per index key, rolled back records' too, those of a record in the order of its
-    index items. ``malformed`` are rows whose properties do not parse, ``multi_dispatch_rows`` those
-    that name extra queues: int64, ascending. ``delay_levels`` maps rows to the text of their DELAY
-    property, from which dispatch takes a delayed message's time
-    (:func:`~rmqctl.engine.dispatch.batches.unit_batch`).
+    other, with one item per index key, also of rolled back records. Keys of a record are in the
+    order of its index items. ``malformed`` are the rows whose properties do not parse, and
+    ``multi_dispatch_rows`` the rows that name extra queues: both int64, ascending. ``delay_levels``
+    maps rows to the text of their DELAY property, from which dispatch takes a delayed message's
+    time (:func:`~rmqctl.engine.dispatch.batches.unit_batch`).
 
-    ``odd_port_rows`` have a host's port that is none, ``property_crc_rows`` may end with a checksum
-    (:mod:`~rmqctl.engine.scan.recordcrc`): int64, ascending, from a backend that has looked at
-    every record anyway; None where nobody has. ``new_topics`` is the backend's, until the batch is
-    settled.
+    ``odd_port_rows`` are the rows with an invalid port of a host, and ``property_crc_rows`` those
+    that may end with a checksum (:mod:`~rmqctl.engine.scan.recordcrc`): both int64, ascending; None
+    if the backend has not looked for them. ``new_topics`` is for the backend, until it settles the
+    batch.
     """
 
     mapped: MappedFile
@@ -69,8 +70,8 @@ class Batch:
         return int(self.physical_offset[-1] + self.total_size[-1])
 
     def where(self, keep: NDArray[np.bool_]) -> Batch:
-        """The records for which ``keep`` (one a record) is true, without what is noted by numbers
-        of rows: keys, delay levels and the like."""
+        """The records for which ``keep`` (bool, one item per record) is true, without keys, delay
+        levels and everything else that is noted by row."""
         empty = np.empty(0, np.int64)
         values = {
             name: value[keep] if name in _BY_RECORD else value
@@ -82,7 +83,7 @@ class Batch:
         return Batch(**values | {"odd_port_rows": None, "property_crc_rows": None})
 
     def record(self, row: int) -> Record:
-        """One record in full; :raises ReadersDisagree: there is none."""
+        """One record in full; :raises ReadersDisagree: the reference finds none there."""
         entry = read_entry(
             self.mapped.buffer,
             int(self.position[row]),

@@ -1,8 +1,8 @@
 """CRC-32 of many bodies.
 
-isal's CRC is many times faster than what a call of it costs: from 64 bytes on, where it turns to
-AVX-512, a call was measured to take 200 ns instead of 40. Short bodies are therefore checked in
-pieces that stay below, cut by numpy for many bodies at once.
+For short bodies a call of isal's CRC costs much more than the CRC itself: from 64 bytes on, where
+it uses AVX-512, a call was measured to take 200 ns instead of 40. So short bodies are checked in
+smaller pieces, which numpy cuts for many bodies at once.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from rmqctl.engine.scan.columns import Bytes, Codes, Ints, gather
 from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 
 _PIECE = 63
-# In front of a body the register is 0 and zeros leave it so; these four bytes then fill it with
-# ones, which is how a CRC begins. So a body can stand at the end of a row of any width.
+# The register begins as 0, and zeros keep it 0. Then these four bytes fill it with ones, as at the
+# beginning of a CRC. So a body can stand at the end of a row of any width.
 _START = bytes.fromhex("62f52692")
 _FROM_ZERO = 0xFFFFFFFF
 _LONGEST_PIECES = 3
 
 
 def body_crcs(data: Bytes, start: Ints, length: Ints, tuning: ScanTuning = DEFAULT) -> Codes:
-    """CRC-32 of the bytes at ``start``, behind a record's prefix: uint32, parallel to ``start`` and
-    ``length`` (int64, bytes); ``data`` is the file, uint8."""
+    """CRC-32 of the bodies at ``start``: uint32, parallel to ``start`` and ``length`` (both int64).
+
+    ``data`` is the file (uint8). Before each body must be as many bytes as a record's prefix has.
+    """
     codes = np.empty(len(start), np.uint32)
     shorter = -1
     for pieces in range(1, _LONGEST_PIECES + 1):

@@ -1,7 +1,7 @@
-"""Records of a batch as the buffers of Arrow arrays: what the kernel makes of them.
+"""Buffers of Arrow arrays for the records of a batch, made by the kernel.
 
-All wanted columns are made in one go, each of a few records at a time: what a record has is still
-in the processor's cache when the next column is made of it.
+All wanted columns are made together, for a few records at a time: so the records are still in the
+processor's cache when the next column is made.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from rmqctl import kernel
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Bytes
 
-#: The buffers of one column: of numbers the values, of texts offsets and values, of a map the
-#: offsets of the rows, and both buffers of the names and of the values. Offsets are int32, one
-#: more than there are values, from 0 on. Of maps and tags codes odd rows (int64, ascending) follow,
-#: whose properties are no UTF-8, or more than the kernel takes: they are to be made elsewhere.
+#: The buffers of one column. For numbers: the values. For texts: offsets and values. For a map: the
+#: offsets of rows, then both buffers of the names and of the values. Offsets are int32, from 0 on,
+#: and one more than the values. Maps and tags codes also have the odd rows (int64, ascending),
+#: which the caller must make itself: their properties are no UTF-8, or too large for the kernel.
 Buffers = Sequence[Any]
 
 
 def column_buffers(batch: Batch, data: Bytes, names: Sequence[str]) -> dict[str, Buffers]:
-    """Columns of ``batch``, whose file is ``data`` (uint8), by their names. Those that are not
-    there have something odd in them, or are none that the kernel makes, or there is no kernel."""
+    """Columns of ``batch`` by their names; ``data`` (uint8) is its file. A column is missing if it
+    has something odd, the kernel does not make it, or there is no kernel."""
     module = kernel.module()
     if module is None or not len(batch):
         return {}

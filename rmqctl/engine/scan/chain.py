@@ -1,8 +1,8 @@
-"""Records of one file in bulk: where they stand, and their fields as columns.
+"""The positions of many records in one file, and their fields as columns.
 
-The chain of records follows magic and size alone; :func:`read_fields` then checks everything that
-:func:`~rmqctl.engine.record.record.read_entry` does and stops before the first record that it
-would not take. What is wrong there is not said here: the walk says it.
+:func:`chain` follows only magic codes and sizes. Then :func:`read_fields` checks everything that
+:func:`~rmqctl.engine.record.record.read_entry` checks, and stops before the first record that is
+not sound. The walk finds out what is wrong there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEAD_DTYPE = dtype_of(layouts.BLANK)
 _MAGIC_CODE_AT = layouts.RECORD_MAGIC_CODE.offset
 _PLACE_DTYPE = np.dtype(f">{layouts.RECORD_PHYSICAL_OFFSET.code}")
 _PLACE_POSITION = layouts.RECORD_PHYSICAL_OFFSET.offset
-# The versions of a record, the oldest and usual one first, and what each has for its lengths.
+# Magic codes of the record versions, the oldest and most usual first, and their length fields.
 _MAGIC_CODES = tuple(layouts.TAIL)
 _OLDEST = _MAGIC_CODES[0]
 _TOPIC_LENGTHS = [tail.topic_length for tail in layouts.TAIL.values()]
@@ -40,13 +40,14 @@ def chain(
     file_from_offset: int,
     tuning: ScanTuning = DEFAULT,
 ) -> Ints:
-    """Positions below ``limit`` of what follows ``position`` record after record: int64, ascending,
-    none where no record begins. ``data`` is the file, uint8; what is read of it lies before
-    ``limit``, but for the heads of records that begin before that.
+    """Positions of consecutive records from ``position`` on and below ``limit``: int64, ascending.
 
-    To follow a chain step by step costs Python a fifth of a microsecond each, so many places are
-    followed at once: records that were found further on each start a lane, and a lane is believed
-    once the one before it has arrived exactly at its start.
+    ``data`` is the file (uint8). Only bytes before ``limit`` are read, and the heads of records
+    that begin before it.
+
+    Each step along the chain would cost Python a fifth of a microsecond, so many chains are
+    followed at once: each probable record further on starts a lane. A lane counts once the lane
+    before it has arrived exactly at its start.
     """
     limit = min(limit, len(data) - constants.MIN_RECORD_SIZE + 1)
     starts = _lane_starts(data, position, limit, file_from_offset, tuning)
@@ -66,7 +67,7 @@ def chain(
 
 
 def _follow(data: Bytes, position: int, limit: int) -> Ints:
-    """The same, one after the other."""
+    """:func:`chain`, one record after the other."""
     positions: list[int] = []
     append, unpack, size_limit = positions.append, _HEAD.unpack_from, len(data)
     with data.data as view:
@@ -86,7 +87,7 @@ def _follow(data: Bytes, position: int, limit: int) -> Ints:
 def _lane_starts(
     data: Bytes, position: int, limit: int, file_from_offset: int, tuning: ScanTuning
 ) -> Ints:
-    """``position``, and probable records at some distance from each other after it."""
+    """``position``, and behind it probable records at some distance from each other (int64)."""
     starts = []
     if position >= limit:
         return np.empty(0, np.int64)
@@ -106,7 +107,7 @@ def _lane_starts(
 
 
 def _follow_lanes(data: Bytes, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
-    """Positions of all lanes, ascending, and the first place of each lane that is not its own."""
+    """Positions in all lanes (int64, ascending), and where each lane ended (int64)."""
     lane, at, reached, size_limit = np.arange(len(starts)), starts, starts.copy(), len(data)
     found = []
     while len(lane):
@@ -129,10 +130,10 @@ def _follow_lanes(data: Bytes, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
 
 
 def read_fields(data: Bytes, position: Ints, file_from_offset: int) -> dict[str, Ints] | None:
-    """Columns of the records at ``position`` up to the first that is not sound; None: no record.
+    """Columns of the records at ``position`` up to the first that is not sound; None without any.
 
-    ``position`` is what :func:`chain` found, ``data`` the file. Each column is int64 and parallel
-    to ``position`` as far as the records are sound. Besides the fields of a batch there are
+    ``position`` is from :func:`chain`, ``data`` the file. Each column is int64, and parallel to
+    ``position`` up to the last sound record. Besides the fields of a batch there are
     ``topic_position`` and ``topic_length``.
     """
     fixed = take(data, position, _PREFIX[0])
@@ -164,7 +165,7 @@ def read_fields(data: Bytes, position: Ints, file_from_offset: int) -> dict[str,
 
 
 def _widen(data: Bytes, columns: dict[str, Ints], sound: NDArray[np.bool_]) -> None:
-    """Reads again what stands elsewhere in records with IPv6 hosts."""
+    """Reads again the fields that stand elsewhere in records with IPv6 hosts."""
     position, hosts = columns["position"], columns["sys_flag"] & constants.HOST_V6_MASK
     for flags, dtype in _PREFIX.items():
         rows = np.flatnonzero(hosts == flags)
@@ -178,7 +179,7 @@ def _widen(data: Bytes, columns: dict[str, Ints], sound: NDArray[np.bool_]) -> N
 
 
 def _versions(magic_code: NDArray[np.uint32]) -> Ints:
-    """The number of each record's version in :data:`_MAGIC_CODES`."""
+    """Index of each record's version in :data:`_MAGIC_CODES` (int64)."""
     version = np.zeros(len(magic_code), np.int64)
     for number, code in enumerate(_MAGIC_CODES[1:], 1):
         version[magic_code == code] = number
@@ -188,9 +189,9 @@ def _versions(magic_code: NDArray[np.uint32]) -> Ints:
 def _locate_strings(
     data: Bytes, columns: dict[str, Ints], sound: NDArray[np.bool_], version: Ints
 ) -> None:
-    """Adds where topic and properties lie; ``sound`` is cleared where they do not fit.
+    """Adds positions and lengths of topic and properties; clears ``sound`` where they do not fit.
 
-    Unsound rows are read at the first record, so that no length leads out of its record.
+    For unsound rows lengths are read from the first record, so no length leads out of its record.
     """
     limit = columns["position"] + columns["total_size"]
     topic, properties = _Lengths(_TOPIC_LENGTHS, version), _Lengths(_PROPERTIES_LENGTHS, version)
@@ -216,8 +217,8 @@ def _locate_strings(
 class _Lengths:
     """One of the two lengths behind the body, for rows whose versions may differ.
 
-    ``size`` and ``limit`` are one number where all rows are of one version, as in most batches, and
-    parallel to the rows else.
+    ``size`` and ``limit`` are one number if all rows have the same version, as in most batches;
+    else they are arrays parallel to the rows.
     """
 
     size: int | Ints

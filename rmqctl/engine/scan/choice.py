@@ -1,4 +1,4 @@
-"""Which records of a scan are wanted, for those who want some of a log."""
+"""Chooses some records of a scan."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rmqctl.engine.scan.batch import Batch
 
 
 class Choice(NamedTuple):
-    """A topic and store times, both ends included; None is no limit."""
+    """The wanted topic and store times (ms, both ends inclusive); None is no limit."""
 
     topic: str | None = None
     since: int | None = None
     until: int | None = None
 
     def of(self, batch: Batch) -> Batch | None:
-        """The wanted records of a batch; None when there is none."""
+        """The wanted records of a batch; None without any."""
         keep = np.ones(len(batch), bool)
         if self.topic is not None:
             is_wanted = np.array([name == self.topic for name in batch.topics.names], bool)

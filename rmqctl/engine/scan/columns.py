@@ -1,9 +1,9 @@
-"""Bytes at many places at once: what the batch scanner is made of.
+"""Reads bytes at many places at once: the basis of the batch scanner.
 
 Every function takes one buffer and arrays of places in it, and works on all places in a few passes
-of numpy. Places and lengths must lie in the buffer; nothing here interprets what it finds. Arrays
-of places and of lengths are of shape ``(n,)``, in any order unless it is said, and parallel to each
-other and to what comes back.
+of numpy. Places and lengths must lie in the buffer. Nothing here interprets the bytes. Arrays of
+places and lengths have the shape ``(n,)``, are parallel to each other and to the result, and are in
+any order unless the function says otherwise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 #: Hashes and checksums, which wrap.
 Codes = NDArray[np.uint32]
 
-#: Bytes, a power of two: longer than any topic or properties of a record that is one.
+#: Bytes, a power of two: longer than topic or properties of any record.
 LONGEST = 1 << max(
     length.limit.bit_length()
     for tail in layouts.TAIL.values()
@@ -32,7 +32,7 @@ LONGEST = 1 << max(
 )
 _NARROWEST = 8
 _WIDTHS = [_NARROWEST << n for n in range((2 * LONGEST // _NARROWEST).bit_length())]
-# LONGEST ones, then zeros: the bytes from LONGEST - n on keep the first n bytes of a row.
+# LONGEST times 0xFF, then zeros: as a mask, the bytes from LONGEST - n on keep n bytes of a row.
 _STEP = np.repeat(np.array([0xFF, 0], np.uint8), (LONGEST, 2 * LONGEST))
 _HIGH_BITS = np.uint64(0x8080808080808080)
 
@@ -44,15 +44,15 @@ def _power_table(base: int) -> Codes:
 
 
 _POWERS = _power_table(31)
-# 31 is odd, so it has an inverse modulo 2^32: a hash over trailing zeros can be undone.
+# 31 is odd, so it has an inverse modulo 2^32: the effect of trailing zeros on a hash can be undone.
 _INVERSE_POWERS = _power_table(pow(31, -1, 1 << 32))
 
 
 def take(data: Bytes, start: Ints, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Structures of ``dtype`` at the places ``start`` (int64), copied into one array parallel to
-    them; all of them lie in ``data`` (uint8)."""
+    """A copy of the structures of ``dtype`` at the places ``start`` (int64), parallel to them. All
+    must lie in ``data`` (uint8)."""
     count = max(len(data) - dtype.itemsize + 1, 0)
-    # Raw bytes are copied much faster than fields, and need no alignment.
+    # Raw bytes are copied much faster than fields, and without alignment.
     places: NDArray[np.void] = np.ndarray(
         (count,), np.dtype((np.void, dtype.itemsize)), data, 0, (1,)
     )
@@ -60,8 +60,8 @@ def take(data: Bytes, start: Ints, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def gather(data: Bytes, start: Ints, width: int) -> Bytes:
-    """Bytes from the places ``start`` (int64): uint8 of shape ``(len(start), width)``, contiguous.
-    What lies beyond ``data`` is zero."""
+    """``width`` bytes from each place in ``start`` (int64): uint8 of shape ``(len(start), width)``,
+    contiguous. Bytes behind ``data`` are zero."""
     room = len(data) - width
     if room < 0 or int(start.max(initial=0)) > room:
         low = max(room, 0)
@@ -78,16 +78,17 @@ def gather(data: Bytes, start: Ints, width: int) -> Bytes:
 
 
 def padded(data: Bytes, start: Ints, length: Ints, width: int) -> Bytes:
-    """:func:`gather`, but zero behind the first ``length`` (int64) bytes of each row: uint8 of
-    shape ``(len(start), width)``. ``length`` is at most :data:`LONGEST`, ``width`` twice that."""
+    """:func:`gather`, with zeros behind the first ``length`` (int64) bytes of each row: uint8 of
+    shape ``(len(start), width)``. ``length`` is at most :data:`LONGEST`, ``width`` at most twice
+    that."""
     rows = gather(data, start, width)
     keep = gather(_STEP, LONGEST - length, width)
     return np.bitwise_and(rows, keep, out=rows)
 
 
 def rows_with_high_bytes(rows: Bytes) -> Ints:
-    """Numbers of the rows that hold a byte that is not ASCII: int64, ascending. ``rows`` is uint8
-    of shape ``(n, width)``, contiguous, the width a multiple of 8."""
+    """Numbers of the rows with a byte that is not ASCII: int64, ascending. ``rows`` is uint8 of
+    shape ``(n, width)``, contiguous, with a width that is a multiple of 8."""
     words = rows.view(np.uint64)
     if not np.bitwise_or.reduce(words, axis=None) & _HIGH_BITS:
         return np.empty(0, np.int64)
@@ -101,9 +102,9 @@ def hash_codes(
     prefix: Codes | None = None,
     tuning: ScanTuning = DEFAULT,
 ) -> Codes:
-    """``String#hashCode`` of UTF-8 texts at many places, continued from ``prefix`` where given.
+    """``String#hashCode`` of UTF-8 texts at many places, continued from ``prefix`` if given.
 
-    uint32, as ``prefix``, parallel to ``start`` and ``length`` (int64, bytes).
+    Result and ``prefix`` are uint32, parallel to ``start`` and ``length`` (int64, bytes).
     """
     code = np.zeros(len(start), np.uint32)
     for width, rows in by_width(length, tuning):
@@ -114,11 +115,11 @@ def hash_codes(
 
 
 def by_width(length: Ints, tuning: ScanTuning = DEFAULT) -> list[tuple[int, Ints | slice]]:
-    """Splits places by length (int64) into ``(width, rows)`` of bounded size; empty ones are left
-    out.
+    """Splits places by ``length`` (int64) into ``(width, rows)`` of bounded size. Empty places are
+    left out.
 
-    ``rows`` index the array, ascending: int64, or a slice where all are alike. Widths are powers of
-    two, so one long place does not widen all others.
+    ``rows`` are ascending indexes (int64), or a slice if all lengths have one width. Widths are
+    powers of two, so one long place does not widen all others.
     """
     parts: list[tuple[int, Ints | slice]] = []
     longest, narrower = int(length.max(initial=0)), 0
@@ -127,7 +128,7 @@ def by_width(length: Ints, tuning: ScanTuning = DEFAULT) -> list[tuple[int, Ints
             break
         step = max(1, tuning.chunk_bytes // width)
         if longest <= width and int(length.min()) > narrower:
-            # All alike, as in most batches: a slice costs no copy.
+            # All have one width, as in most batches: a slice needs no copy.
             parts += [(width, slice(at, at + step)) for at in range(0, len(length), step)]
             break
         rows = np.flatnonzero((length > narrower) & (length <= width))
@@ -150,9 +151,10 @@ def _hash_rows(data: Bytes, start: Ints, length: Ints, width: int, prefix: Codes
 
 
 def _fold(rows: Bytes) -> Codes:
-    """The hash over whole rows, by halves: neighbours become one number of twice the width."""
+    """Hashes whole rows (uint8): neighbours are joined again and again into one number of twice
+    the width."""
     count, width = rows.shape
-    # 255 · 32 fits into 16 bits, and that times 962 into 32; from there on numbers wrap as Java's.
+    # 255 · 32 fits into 16 bits, and that times 962 into 32. After that numbers wrap as in Java.
     pairs = rows.reshape(-1).view("<u2").astype(np.uint16, copy=False)
     pairs = (pairs & np.uint16(0xFF)) * np.uint16(31) + (pairs >> np.uint16(8))
     code = pairs[0::2].astype(np.uint32) * np.uint32(31**2) + pairs[1::2]

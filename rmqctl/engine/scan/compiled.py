@@ -1,7 +1,7 @@
-"""The compiled kernel behind the scanner: the same batches, made by ``rmqctl/kernel``.
+"""The scanner's backend that makes its batches by the compiled kernel (``rmqctl/kernel``).
 
-What is here is what the kernel does not know: files that come piece by piece or have holes, the
-topics' numbers, and numpy.
+Here is the part that the kernel does not know: files that are loaded piece by piece or have holes,
+the numbers of topics, and numpy.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from rmqctl.errors import CannotRead
 if TYPE_CHECKING:
     from rmqctl.kernel import _kernel
 
-#: Bytes of a part of a window, and parts that are read at once, at most.
+#: Bytes of a part of a window, and the most parts that are read at once.
 _PART_BYTES, _MOST_PARTS = 1 << 22, 4
-#: The same where records are only passed over, and records of a part where their units or keys are
-#: noted: who takes a part has some work with each.
+#: The same when records are passed over; and records of a part when their units or keys are noted:
+#: the consumer has some work with each.
 _PASSED_BYTES, _MOST_PASSED, _NOTED_RECORDS = 1 << 20, 64, 1 << 14
-#: Bytes that are read in full behind a record that is not plain, at least.
+#: Fewest bytes that are read in full from a record on that is not plain.
 _CLOSELY = 1 << 18
 
 
 class CompiledBackend:
-    """Windows by the compiled module's scanner."""
+    """The backend by the compiled module's scanner."""
 
     name = "compiled"
 
@@ -58,9 +58,9 @@ class CompiledBackend:
 class CompiledReader:
     """:class:`~rmqctl.engine.scan.backend.WindowReader` of the kernel.
 
-    One call of the kernel looks at one window, without the interpreter's lock: Ctrl-C is heard
-    between two of them. A window is read in parts, each of which is a batch, as many at a time as
-    there are threads; that changes nothing else, and no topic's number.
+    One call of the kernel reads one window, without the interpreter's lock; Ctrl-C works between
+    two calls. A window is read in parts, as many at a time as there are threads, and each part is a
+    batch. The number of threads changes nothing else, not even the numbers of topics.
     """
 
     runs_ahead = True
@@ -82,13 +82,13 @@ class CompiledReader:
         self._threads = tuning.threads
         self._check = check
         self._looks_at_delays = check and not properties
-        #: The topics' numbers by those that each thread gives them.
+        #: For each thread: the numbers of topics (int64), by the thread's own numbers.
         self._numbers: list[Ints] = [np.empty(0, np.int64)] * tuning.threads
-        # Few behind damage, where more may follow: room that is made is filled with zeros.
+        # At first room for few rows: it must be filled with zeros, and damage may follow soon.
         self._room = self._least_room = min(tuning.first_records, self._most_rows)
-        #: Bytes of a record, on an average; 0: not known yet.
+        #: Average bytes of a record; 0: not known yet.
         self._record_bytes = 0
-        #: The same of a record that was passed over.
+        #: Average bytes of a record that was passed over; 0: not known yet.
         self._passed_bytes = 0
 
     def batches(
@@ -104,7 +104,7 @@ class CompiledReader:
                 position = stretch.end_offset - mapped.file_from_offset
             if position - begin > self._closely:
                 self._closely = _CLOSELY
-            # Something is not plain here: some records in full, and more where that goes on.
+            # Something here is not plain: reads some records in full, and more if that goes on.
             end = min(position + self._closely, limit)
             for batch in self._columns(mapped, position, end):
                 yield batch
@@ -116,12 +116,12 @@ class CompiledReader:
     def _passed(
         self, mapped: MappedFile, position: int, limit: int, wanted: PlainWanted, stays: bool
     ) -> Iterator[Plain]:
-        """The plain records from ``position`` on, up to the first that is none or begins behind
-        ``limit``. The file is read, or its map looked at if that ``stays``, up to a hole."""
+        """Passes over plain records from ``position`` on, up to the first record that is not plain,
+        the first behind ``limit``, or a hole. The file is read, or its map used if it ``stays``."""
         mapped.load(position, limit)
         is_whole(mapped, position, limit)
         first, hole = mapped.whole
-        hole = min(hole, mapped.size)  # It may have grown since.
+        hole = min(hole, mapped.size)  # The file may have grown meanwhile.
         if not first <= position < hole:
             return
         limit = min(limit, hole)
@@ -146,7 +146,7 @@ class CompiledReader:
                 yield stretch
 
     def _columns(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:
-        """Batches of all records, as of :class:`~rmqctl.engine.scan.backend.WindowReader`."""
+        """Batches of all records (see :class:`~rmqctl.engine.scan.backend.WindowReader`)."""
         mapped.load(position, limit)
         seen, readable = window_seen(mapped, position, limit), limit
         begin = position
@@ -162,18 +162,18 @@ class CompiledReader:
                 )
                 yield from self._batches(seen, ints, found, room)
                 if needed and position > begin and self._plain is None:
-                    # The window's last record ends behind it, and is the first of the next one:
-                    # alone it would be a batch, which costs as much as one of thousands.
+                    # The last record ends behind the window, and becomes the first of the next one:
+                    # a batch of one record would cost as much as one of thousands.
                     return
                 if needed:
-                    # The window's only record: so far it is one.
+                    # The window's only record, sound so far.
                     mapped.load(readable, needed)
                     seen = with_last_record(mapped, seen, position, readable, needed)
                     readable = needed
                 elif not goes_on:
                     return
                 if position != stop:
-                    break  # The next part is none.
+                    break  # The next part does not begin there.
 
     def _batches(
         self, seen: MappedFile, ints: bytearray, found: list[_kernel.Taken], room: int
@@ -191,7 +191,7 @@ class CompiledReader:
                 self._room = min(max(self._room // 2, self._least_room), self._most_rows)
 
     def _plan(self, position: int, limit: int) -> tuple[int, int, int]:
-        """Where to read to at once, room for how many rows in each part, and how many parts."""
+        """The position to read to, the rows of each part to make room for, and how many parts."""
         if not self._record_bytes:
             return limit, self._room, 1
         part = min(self._record_bytes * self._most_rows * 7 // 8, _PART_BYTES)

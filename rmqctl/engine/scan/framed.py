@@ -1,7 +1,7 @@
-"""The chain of a DLedger log: from one entry's header to the next, and in each a record.
+"""The chain of a DLedger log: from one entry's header to the next, with a record in each.
 
-What :func:`~rmqctl.engine.scan.chain.chain` is to a log of records alone. The headers are followed
-one by one: what a record takes to be read costs far more.
+This is :func:`~rmqctl.engine.scan.chain.chain` for such logs. The headers are followed one by one:
+that costs little compared with reading the records.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ def framed_chain(
     file_from_offset: int,
     tuning: ScanTuning = DEFAULT,
 ) -> Ints:
-    """Positions below ``limit`` of the records of the sound entries that follow each other from
-    ``position`` on, an entry's place or the one of its record: int64, ascending. ``data`` is the
-    file, uint8; what is read of it are heads of entries that begin before ``limit``."""
+    """Positions of the records in consecutive sound entries from ``position`` on and below
+    ``limit``: int64, ascending.
+
+    ``position`` is that of an entry or of its record. ``data`` is the file (uint8), of which only
+    the heads of entries are read that begin before ``limit``.
+    """
     positions: list[int] = []
     size_limit = len(data)
     with data.data as view:
@@ -58,7 +61,7 @@ def framed_chain(
 
 
 def _is_record(view: memoryview, position: int, size_limit: int) -> bool:
-    """Whether the magic code of a record stands in its place."""
+    """Whether a record's magic code stands at its place for a record at ``position``."""
     at = position + _MAGIC_CODE_AT
     return position + BLANK.size <= size_limit and (
         int.from_bytes(view[at : at + layouts.RECORD_MAGIC_CODE.size], "big") in TAILS

@@ -1,14 +1,14 @@
-"""Plain records: those of which a check has nothing to say, and dispatch nothing to ask.
+"""Plain records: those with nothing special for a check or for dispatch.
 
-Most logs hold nothing else, and a row of columns for each is most of the work of reading them. So a
-backend that can passes over them: it says how many there were, and notes their units and index keys
-as they are stored. Every other record still comes in a :class:`~rmqctl.engine.scan.batch.Batch`.
+Most logs have only plain records, and making a row of columns for each is most of the work of
+reading them. So a backend may pass over them: it counts them, and notes their units and index keys
+as they are stored. All other records come in a :class:`~rmqctl.engine.scan.batch.Batch`.
 
-A record is plain when its topic is a text that can be a directory, it is not rolled back, its queue
-id and offset are in range (unless it is only prepared, and has no unit), and its properties name
-neither a delay nor further queues. One that is checked has also a body with the right checksum that
-is not compressed, properties that parse and do not end with a checksum, hosts with ports, and a
-store time that a clock may have shown.
+A record is plain if its topic is valid text and can be a directory, it is not rolled back, its
+queue id and queue offset are in range (unless it is prepared, and so has no unit), and its
+properties name neither a delay nor further queues. With ``check`` its body must also be
+uncompressed and match its CRC, its properties must parse and not end with a checksum, its hosts
+must have valid ports, and its store time must be plausible.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PlainWanted(NamedTuple):
-    """What is noted of plain records."""
+    """What is noted for plain records that are passed over."""
 
     units: bool = False
     keys: bool = False
@@ -35,13 +35,14 @@ class PlainWanted(NamedTuple):
 
 @dataclass(slots=True)
 class Plain:
-    """Consecutive plain records of one file, which lie at ``[physical_offset, end_offset)``.
+    """Consecutive plain records of one file, at the physical offsets ``[physical_offset,
+    end_offset)``.
 
-    ``newest_timestamp`` (ms) is their newest store time, 0 at least; ``last_offset`` is where the
-    last of them lies. ``units`` counts their units, which are ``runs``: the kernel's, with the
-    topics' numbers of ``numbers`` (int64) once the stretch is settled. ``key_hash`` (int32),
-    ``key_offset`` and ``key_timestamp`` (int64: physical offsets and store times, ms) are parallel:
-    one item per index key, in the order of the index's items.
+    ``newest_timestamp`` (ms) is their newest store time, at least 0; ``last_offset`` is the place
+    of the last one. ``units`` is how many units they have; the kernel's ``runs`` are these units.
+    Once the stretch is settled, ``numbers`` (int64) maps the topic numbers in ``runs`` to those of
+    the scan. ``key_hash`` (int32), ``key_offset`` and ``key_timestamp`` (int64: physical offsets,
+    and store times in ms) are parallel, with one item per index key, in the order of index items.
     """
 
     topics: TopicTable
@@ -60,7 +61,7 @@ class Plain:
 
     @classmethod
     def of(cls, topics: TopicTable, file_from_offset: int, taken: _kernel.PlainPart) -> Plain:
-        """What the kernel says of a part of a file."""
+        """Makes it from the kernel's result for a part of a file."""
         (start, reached), thread, new, counts, runs, key_hash, offsets, stamps = taken
         records, units, newest_timestamp, last_offset = counts
         return cls(
@@ -80,6 +81,6 @@ class Plain:
         )
 
     def without_keys(self) -> Plain:
-        """The same for who waits for more units: the memory of its keys is for the next part's."""
+        """The same without keys, whose memory can be reused for the next part."""
         none = np.empty(0, np.int64)
         return replace(self, key_hash=np.empty(0, np.int32), key_offset=none, key_timestamp=none)

@@ -1,9 +1,9 @@
-"""Properties of a whole batch at once: tags codes, index keys, and what does not parse.
+"""Reads the properties of a whole batch at once: tags codes, index keys, and malformed ones.
 
-The same rules as :func:`formats.text.decode_properties`. First the few values that dispatch needs
-are located, then they are hashed where they lie. Nearly all properties are regular: each entry has
-one 0x01 and entries are joined by one 0x02. Those are located by numpy, the others one by one by
-:func:`locate`, so the odd cases have one plain definition.
+The rules are those of :func:`formats.text.decode_properties`. First the few values that dispatch
+needs are located, then they are hashed in place. Nearly all properties are regular: each entry has
+one 0x01, and one 0x02 stands between entries. numpy locates values in these; :func:`locate` does so
+one by one in all others, so odd cases have one simple definition.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _NUMBER_BY_NAME = {name.encode(): number for number, name in enumerate(_NAMES)}
 
 @dataclass(slots=True)
 class PropertyColumns:
-    """What dispatch needs of the properties; rows count in the batch.
+    """What dispatch needs from the properties of a batch.
 
-    ``tags_code`` (int64) has one item a row. ``key_row`` (int64) ascends and is parallel to
-    ``key_hash`` (int32); the items of a row are in the order of its index items. ``malformed`` and
-    ``multi_dispatch_rows`` are rows, int64 and ascending; the first are looked for with ``check``
-    only. ``delay_levels`` maps rows to the text of their DELAY.
+    ``tags_code`` (int64) has one item per row. ``key_row`` (int64, ascending) is parallel to
+    ``key_hash`` (int32); keys of a row are in the order of its index items. ``malformed`` and
+    ``multi_dispatch_rows`` are rows (int64, ascending); the first are only found with ``check``.
+    ``delay_levels`` maps rows to the text of their DELAY.
     """
 
     tags_code: Ints
@@ -74,8 +74,8 @@ class PropertyColumns:
 def properties_problem(data: bytes) -> str | None:
     """Why stored properties do not parse; None when they do.
 
-    Every entry that is not empty must have a 0x01, no byte may be a NUL, and all must be UTF-8.
-    Empty names and values, repeated names and surplus separators lose entries, but they parse.
+    Every entry that is not empty must have a 0x01, no byte may be NUL, and all must be UTF-8. Empty
+    names and values, repeated names and extra separators lose entries, but parse.
     """
     if b"\0" in data:
         return "they hold a NUL"
@@ -89,7 +89,8 @@ def properties_problem(data: bytes) -> str | None:
 
 
 def locate(data: bytes) -> dict[int, tuple[int, int]]:
-    """``(position, length)`` of the values of :data:`_NAMES` as ``decode_properties`` has them."""
+    """By number in :data:`_NAMES`: ``(position, length)`` of the value that ``decode_properties``
+    gives."""
     found = {}
     position = 0
     for name, value in split_properties(data):
@@ -101,13 +102,13 @@ def locate(data: bytes) -> dict[int, tuple[int, int]]:
 
 
 class _Values(NamedTuple):
-    """Where the values of each of :data:`_NAMES` lie, by row: length 0 where a row has none."""
+    """Positions and lengths of values: int64 of shape ``(len(_NAMES), rows)``. Length 0: none."""
 
     position: Ints
     length: Ints
 
     def of(self, number: int) -> tuple[Ints, Ints, Ints]:
-        """Rows that have a value, its positions and lengths."""
+        """The rows with a value for a name, and positions and lengths of these values (int64)."""
         rows = np.flatnonzero(self.length[number])
         if len(rows) == self.length.shape[1]:
             return rows, self.position[number], self.length[number]
@@ -123,10 +124,10 @@ def scan(
     *,
     check: bool,
 ) -> PropertyColumns:
-    """Reads the properties at ``start`` (``length`` bytes each, int64) of every row, ascending.
+    """Reads the properties of every row, at ``start`` and of ``length`` bytes (int64, ascending).
 
-    ``key_prefix`` is the hash of ``topic#`` of each row, uint32. With ``check`` the rows are
-    reported that have a :func:`properties_problem`.
+    ``key_prefix`` (uint32) is the hash of ``topic#`` for each row. With ``check`` rows with a
+    :func:`properties_problem` are reported.
     """
     values, malformed = _located(data, start, length, tuning, check=check)
     columns = PropertyColumns.empty(len(start))
@@ -144,15 +145,16 @@ def scan(
 
 
 def tags(data: Bytes, start: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
-    """Rows that have TAGS, ascending, and where these lie: positions and lengths, none of them 0.
-    All are int64, and so are ``start`` and ``length``, the properties of every row in ``data``
-    (uint8)."""
+    """The rows with TAGS, ascending, and positions and lengths (not 0) of these. All are int64.
+
+    ``start`` and ``length`` (int64) are the places of every row's properties in ``data`` (uint8).
+    """
     return _located(data, start, length, DEFAULT, check=False)[0].of(_TAGS)
 
 
 def delays_to_look_at(data: Bytes, topics: TopicTable, fields: dict[str, Ints]) -> dict[int, str]:
-    """Row → level of the delayed messages of a batch whose level needs a look. ``data`` (uint8) is
-    the file; ``fields`` are columns of shape ``(records,)``, int64, in log order."""
+    """Row → level of the delayed messages of a batch with an unusual level. ``data`` (uint8) is the
+    file; ``fields`` are columns of shape ``(records,)``, int64, in log order."""
     schedule = topics.id_of(constants.RMQ_SYS_SCHEDULE_TOPIC)
     rows = np.flatnonzero(fields["topic_id"] == schedule)
     if not len(rows):
@@ -163,8 +165,8 @@ def delays_to_look_at(data: Bytes, topics: TopicTable, fields: dict[str, Ints]) 
 
 
 def unusual_delays(data: Bytes, start: Ints, length: Ints) -> dict[int, str]:
-    """Row → DELAY, where that is not one or two digits. ``data`` (uint8) is the file; ``start`` and
-    ``length`` (int64, shape ``(records,)``, in log order) say where the properties lie in it."""
+    """Row → DELAY, if that is not one or two digits. ``data`` (uint8) is the file; ``start`` and
+    ``length`` (int64, shape ``(records,)``, in log order) are the places of properties in it."""
     rows, at, size = _located(data, start, length, DEFAULT, check=False)[0].of(_DELAY)
     is_usual = size <= 2
     for place in (at, at + size - 1):
@@ -176,11 +178,11 @@ def unusual_delays(data: Bytes, start: Ints, length: Ints) -> dict[int, str]:
 def _located(
     data: Bytes, start: Ints, length: Ints, tuning: ScanTuning, *, check: bool
 ) -> tuple[_Values, list[int]]:
-    """Where the values of :data:`_NAMES` lie, and with ``check`` which rows are malformed."""
+    """The places of the values of :data:`_NAMES`, and with ``check`` the malformed rows."""
     count = len(start)
     values = _Values(*(np.zeros((len(_NAMES), count), np.int64) for _ in range(2)))
     malformed: list[int] = []
-    # One 0x02 at the end is how some versions write it, and empty properties need no look.
+    # Some versions write one 0x02 at the end. Empty properties need no look.
     trimmed = length - ((data[start + length - 1] == _PROPERTY) & (length > 0))
     for width, rows in by_width(trimmed + _WORD * (trimmed > 0), tuning):
         part = _Part(data, start[rows], trimmed[rows], width)
@@ -204,26 +206,26 @@ def _text(data: Bytes, position: int | np.int64, length: int | np.int64) -> byte
 
 
 class _Part:
-    """Properties of similar length as one matrix, of which the regular rows are taken apart.
+    """Properties of similar length as one matrix (uint8). Its regular rows are taken apart.
 
-    ``irregular`` are the rows that are not; ``width`` is at least 8 more than any length.
+    ``irregular`` are the other rows (int64). ``width`` is at least 8 more than any length.
     """
 
     def __init__(self, data: Bytes, start: Ints, length: Ints, width: int) -> None:
-        # As wide as it must be, in whole words.
+        # No wider than necessary, in whole words.
         width = min(width, -(-(int(length.max()) + _WORD) // _WORD) * _WORD)
         self._start, self._length, self._width = start, length, width
         self._matrix = padded(data, start, length, width)
         self._flat = self._matrix.reshape(-1)
-        # An end for the last entry as well makes entries pairs of separators.
+        # With an end behind the last entry as well, each entry is a pair of separators.
         self._flat[np.arange(len(start)) * width + length] = _PROPERTY
         place = np.flatnonzero((self._flat - np.uint8(_NAME_VALUE)) < 2)
         place, self.irregular = self._regular(place, self._flat[place] == _PROPERTY)
         self._name_end, self._value_end = place[0::2], place[1::2]
 
     def _regular(self, place: Ints, is_end: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-        """The separators of the rows in which 0x01 and 0x02 alternate, and all other rows."""
-        # The last one of a row is always a 0x02, so alternating within rows is alternating at all.
+        """The places of separators in rows where 0x01 and 0x02 alternate, and all other rows."""
+        # A row always ends with 0x02, so if they alternate in all rows, they alternate altogether.
         if len(place) % 2 == 0 and is_end[1::2].all() and not is_end[0::2].any():
             return place, np.empty(0, np.int64)
         row = place // self._width
@@ -235,14 +237,14 @@ class _Part:
         return place[~bad[row]], np.flatnonzero(bad)
 
     def put(self, values: _Values, numbers: Ints) -> None:
-        """Writes down the values in regular rows; ``numbers`` are the rows' numbers there."""
+        """Stores the places of values in regular rows; ``numbers`` are these rows in ``values``."""
         if not len(self._value_end):
             return
         row = self._value_end // self._width
         begin = row * self._width
         np.maximum(begin[1:], self._value_end[:-1] + 1, out=begin[1:])
         size = self._value_end - self._name_end - 1
-        # With the 0x01 behind it a short name is known by its first bytes alone.
+        # The first 8 bytes tell a short name, with the 0x01 behind it.
         word = take(self._flat, begin, _WORD_DTYPE).astype(np.uint64)
         name_length = self._name_end - begin
         for number, name in enumerate(_NAMES):
@@ -255,7 +257,7 @@ class _Part:
             if len(name) > _WORD:
                 entry = self._with_name(entry, begin, name.encode())
             if len(entry):
-                # Of a repeated name the last one counts, and so does the last one stored here.
+                # The last one of a repeated name counts: it is stored last here, too.
                 at = row[entry]
                 column = self._name_end[entry] + 1 - at * self._width
                 values.position[number, numbers[at]] = self._start[at] + column
@@ -268,7 +270,7 @@ class _Part:
         return entry
 
     def suspects(self) -> Ints:
-        """Rows that may have a :func:`properties_problem`; all others have none."""
+        """Rows that may have a :func:`properties_problem` (int64); no others have one."""
         suspects = [self.irregular, rows_with_high_bytes(self._matrix)]
         zeros = self._width - 1 - self._length
         if np.count_nonzero(self._flat) != self._flat.size - int(zeros.sum()):
@@ -279,11 +281,11 @@ class _Part:
 def _keys(
     data: Bytes, values: _Values, key_prefix: Codes, tuning: ScanTuning
 ) -> tuple[Ints, NDArray[np.int32]]:
-    """Row and hash of every key: of a row UNIQ_KEY comes first, then the tokens of KEYS."""
+    """Row and hash of every key. For each row UNIQ_KEY comes first, then the tokens of KEYS."""
     unique_row, *unique = values.of(_UNIQ_KEY)
     token_row, *tokens = _tokens(data, *values.of(_KEYS), tuning)
     rows = len(key_prefix)
-    # Two ascending runs become one: each key goes behind as many as there are before it.
+    # Merges two ascending runs: each key's place is the number of keys before it.
     unique_count = np.cumsum(np.bincount(unique_row, minlength=rows))
     token_count = np.cumsum(np.bincount(token_row, minlength=rows))
     before = token_count[unique_row] - np.bincount(token_row, minlength=rows)[unique_row]
@@ -300,7 +302,7 @@ def _keys(
 def _tokens(
     data: Bytes, row: Ints, start: Ints, length: Ints, tuning: ScanTuning
 ) -> tuple[Ints, Ints, Ints]:
-    """Splits KEYS at single spaces, empty tokens dropped: row, position and length of each."""
+    """Splits KEYS at single spaces, without empty tokens: row, position and length of each."""
     found = [np.empty(0, np.int64)]
     for width, part in by_width(length, tuning):
         low = start[part]
@@ -312,7 +314,7 @@ def _tokens(
     space = np.sort(np.concatenate(found))
     if not len(space):
         return row, start, length
-    # Records ascend in the file, and so do all of these places.
+    # Records ascend in the file, and so do all these places.
     owner = np.searchsorted(start, space, "right") - 1
     starts = np.sort(np.concatenate([start, space + 1]))
     sizes = np.sort(np.concatenate([start + length, space])) - starts

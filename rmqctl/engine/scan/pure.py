@@ -1,4 +1,4 @@
-"""The pure backend of the scanner: numpy over batches. It is the reference of the others."""
+"""The pure backend of the scanner: numpy over batches. It is the reference for other backends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rmqctl.engine.scan.tuning import ScanTuning
 
 
 class PureBackend:
-    """What is done to a window, step by step; a :class:`PureReader` puts the steps together."""
+    """The single steps for a window; :class:`PureReader` puts them together."""
 
     name = "pure"
     chain = staticmethod(chain)
@@ -88,7 +88,7 @@ class PureReader:
                 return
 
     def settle(self, batch: Batch | Plain) -> None:
-        """Topics have got their numbers with the batch."""
+        """Does nothing: topics get their numbers together with the batch."""
 
     def _batch(self, mapped: MappedFile, data: Bytes, fields: dict[str, Ints]) -> Batch:
         fields["topic_id"] = self._topics.lookup(

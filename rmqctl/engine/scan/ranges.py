@@ -1,9 +1,9 @@
-"""Parts of a log that can be scanned apart from each other, and put together again.
+"""Splits a log into parts that can be scanned separately and put together again.
 
-A part is planned by place alone; it really begins at the first record or blank there or later in
-its file. What was planned so is right when each part begins where the one before it ended, and
-that is checked afterwards (:func:`unmet`): damage that starts right at a border, or bytes in a body
-that look like a record of that place, would else be lost or read twice.
+A part is planned by its place only. It really begins at the first record or blank from that place
+on in its file. The plan is right if each part begins where the one before ended; :func:`unmet`
+checks that afterwards. Else damage right at a border, or bytes in a body that look like a record of
+that place, would be lost or read twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LogPart(NamedTuple):
-    """``[start, end)`` of a log as planned; ``end`` is None for the last part."""
+    """The planned part ``[start, end)`` of a log; ``end`` is None for the last one."""
 
     number: int
     start: int
@@ -28,8 +28,8 @@ class LogPart(NamedTuple):
 
 
 class PartBounds(NamedTuple):
-    """What a part turned out to be: where it began, where the next one must begin, and whether the
-    log ended in it."""
+    """The real bounds of a part: where it began, where the next one must begin, and whether the log
+    ended in it."""
 
     number: int
     began: int
@@ -38,9 +38,9 @@ class PartBounds(NamedTuple):
 
 
 def plan_parts(log: CommitLog, part_bytes: int) -> list[LogPart]:
-    """Parts of about ``part_bytes``, none across files; at least one for a log that has files.
+    """Plans parts of about ``part_bytes``, each within one file; at least one if the log has files.
 
-    A file before a gap is one part, so that the part tells of the gap.
+    A file before a gap is one part, so that this part reports the gap.
     """
     starts: list[int] = []
     entries = log.files.entries
@@ -52,23 +52,23 @@ def plan_parts(log: CommitLog, part_bytes: int) -> list[LogPart]:
             mapped = log.files.file(number)
             for start in range(first + part_bytes, end, part_bytes):
                 low, high = start - first, min(start + part_bytes, end) - first
-                # What was never written goes with the part before.
+                # A hole belongs to the part before.
                 if next(mapped.extents(low, high), None) is not None:
                     starts.append(start)
     return numbered(starts)
 
 
 def numbered(starts: Iterable[int]) -> list[LogPart]:
-    """Parts that begin at these places, in order."""
+    """Parts that begin at these physical offsets, in order."""
     places = list(starts)
     ends = [*places[1:], None]
     return [LogPart(n, start, ends[n]) for n, start in enumerate(places)]
 
 
 class PartScan:
-    """Scans one part; :attr:`bounds` is valid when the iteration is over.
+    """Scans one part. :attr:`bounds` is valid when the iteration is over.
 
-    The log's own :class:`End` is yielded only by the part in which the log ends.
+    Only the part in which the log ends yields its :class:`End`.
     """
 
     def __init__(self, scanner: Scanner, part: LogPart) -> None:
@@ -81,7 +81,7 @@ class PartScan:
         part, began = self._part, self.bounds.began
         files = self._scanner.log.files
         if (part.end is not None and began >= part.end) or (
-            # Nothing from here to the end of the last file: the part before tells of the end.
+            # Nothing stands up to the end of the last file: the part before reports the end.
             began >= files.end_offset and part.start != began
         ):
             return
@@ -103,8 +103,8 @@ class PartScan:
 
 
 def _first_place(log: CommitLog, offset: int) -> int:
-    """The first record or blank at or after an offset in its file; the file's end without one.
-    A file begins at its own first offset whatever stands there, so that damage there is told."""
+    """The first record or blank from an offset on in its file; the file's end without one. The
+    start of a file counts whatever stands there, so that damage there is reported."""
     number = log.files.index_of(offset)
     if number < 0 or offset == log.files.entries[number].file_from_offset:
         return offset
@@ -113,9 +113,9 @@ def _first_place(log: CommitLog, offset: int) -> int:
 
 
 def unmet(bounds: Iterable[PartBounds], log_end: int) -> set[int]:
-    """Numbers of parts that do not begin where the one before ended: to be joined with it.
+    """Numbers of parts that do not begin where the one before ended, and must be joined with it.
 
-    ``log_end`` is where the last file ends.
+    ``log_end`` is the end of the last file.
     """
     wrong: set[int] = set()
     before: PartBounds | None = None
@@ -125,7 +125,7 @@ def unmet(bounds: Iterable[PartBounds], log_end: int) -> set[int]:
             is_met = part.began >= log_end and not part.ended
         else:
             is_met = before is None or before.reached == part.began
-            # Only the last part may find nothing behind it; the end itself must be told once.
+            # The end must be reported exactly once, and only the last part may find it.
         if not is_met:
             wrong.add(part.number)
         ended = ended or part.ended

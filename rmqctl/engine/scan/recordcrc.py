@@ -1,8 +1,8 @@
-"""The checksum of a whole record that 5.x appends as its last property (``enabledAppendPropCRC``).
+"""Checks the checksum of a whole record, its last property in 5.x (``enabledAppendPropCRC``).
 
-Twenty bytes: ``__CRC32#``, 0x01, ten digits, 0x02, over everything before them
-(``CommitLog#checkMessageAndReturnSize`` with ``forceVerifyPropCRC``). Most stores have none, so a
-batch is asked for the name first, all records at once.
+It is twenty bytes: ``__CRC32#``, 0x01, ten digits and 0x02, for everything before them
+(``CommitLog#checkMessageAndReturnSize`` with ``forceVerifyPropCRC``). Most stores have none, so
+first the name is searched in all records of a batch at once.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from rmqctl.engine.scan.batch import Batch
 
 _NAME = constants.PROPERTY_CRC32.encode()
-#: The two halves of the name as numbers: those compare faster than bytes.
+#: The two halves of the name as numbers, which compare faster than bytes.
 _WORD = np.dtype(np.uint64)
 _FIRST, _SECOND = np.frombuffer(_NAME, np.uint32)
-#: A checksum, and where its name and separators stand in it.
+#: Some checksum, and the positions of name and separators in it.
 _EMPTY = property_crc(b"")
 _FIXED = [*range(len(_NAME) + 1), CRC32_RESERVED_LENGTH - 1]
 
 
 def rows_with_property_crc(batch: Batch) -> Ints:
-    """Rows (int64, ascending) whose properties may end with a checksum: one half of its name is
-    there, the other may be what is damaged."""
+    """Rows (int64, ascending) whose properties may end with a checksum: at least half of its name
+    is there, as the other half may be damaged."""
     if batch.property_crc_rows is not None:
         return batch.property_crc_rows
     rows = np.flatnonzero(batch.properties_length >= CRC32_RESERVED_LENGTH)
@@ -44,8 +44,8 @@ def rows_with_property_crc(batch: Batch) -> Ints:
 
 
 def property_crc_mismatches(batch: Batch) -> list[tuple[int, bytes, bytes]]:
-    """``(row, last property as it must be, as it is)`` of every record that is not as its checksum
-    says."""
+    """``(row, right last property, stored last property)`` of every record with a wrong
+    checksum."""
     rows = rows_with_property_crc(batch)
     found = []
     with memoryview(batch.mapped.buffer) as view:
@@ -62,7 +62,7 @@ def property_crc_mismatches(batch: Batch) -> list[tuple[int, bytes, bytes]]:
 
 
 def _is_checksum(stored: bytes) -> bool:
-    """Whether a property that is not right is a checksum, and not one of nearly its name: of the
-    bytes that are the same in every checksum one may be damaged."""
+    """Whether a wrong last property is a checksum, and not another one with a similar name: at most
+    one of the bytes may differ that are the same in every checksum."""
     damaged: int = sum(stored[at] != _EMPTY[at] for at in _FIXED)
     return damaged <= 1

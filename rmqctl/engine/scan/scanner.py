@@ -1,9 +1,9 @@
-"""The scanner: the one hot loop. Batches of columns from the commit log, and damage.
+"""The scanner: the one hot loop. It gives batches of columns from the commit log, and damage.
 
-verify, rebuild, bulk put and Spark consume it. What it does with a window of a file is a backend's
-(:mod:`rmqctl.engine.scan.backend`): the pure one, or the compiled one that says the same. Every
-place that is not a plain record goes through :meth:`CommitLog.step`, so that all readers of the log
-agree on what a record is.
+verify, rebuild, bulk put and Spark use it. A backend (:mod:`rmqctl.engine.scan.backend`) reads the
+windows of a file: the pure one, or the compiled one with the same results. Every other place than a
+sound record goes through :meth:`CommitLog.step`, so all readers of the log agree on what a record
+is.
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ ScanEntry = Batch | Blank | Damage | End
 
 
 class Scanner:
-    """Scans a log. ``check`` also computes body CRCs and looks for malformed properties;
-    ``properties`` can be left out when neither tags codes nor keys are wanted: of them a check then
-    looks at delay levels only. ``backend`` is the one that :mod:`rmqctl.kernel` chooses, unless it
-    is given."""
+    """Scans a log.
+
+    :param check: also compares body CRCs and finds malformed properties.
+    :param properties: False if neither tags codes nor keys are wanted; then ``check`` only looks at
+        delay levels.
+    :param backend: None: the one that :mod:`rmqctl.kernel` chooses.
+    """
 
     def __init__(
         self,
@@ -48,22 +51,22 @@ class Scanner:
         self.log = log
         self.topics = TopicTable()
         self._tuning = tuning
-        # Entries of DLedger are the pure backend's: few logs have them, and the hot loops none.
+        # Only the pure backend reads entries of DLedger: few logs have them.
         self._backend = PURE if log.files.framed else backend or chosen()
         self._check, self._properties = check, properties
 
     def scan(self, start: int | None = None, end: int | None = None) -> Generator[ScanEntry]:
-        """Batches, blanks and damage from ``start`` (a record's start; None: the log's first)
-        up to ``end``, closed by :class:`End`: the order and places of :meth:`CommitLog.walk`.
+        """Batches, blanks and damage from ``start`` (the start of a record; None: of the log) up to
+        ``end``, then an :class:`End`. Order and places are those of :meth:`CommitLog.walk`.
 
-        :raises ReadersDisagree: the backend passes over what the walk takes for a record.
+        :raises ReadersDisagree: the backend does not accept what the walk takes for a record.
         """
         return cast(Generator[ScanEntry], self._entries(None, start, end))
 
     def scan_plain(
         self, wanted: PlainWanted, start: int | None = None, end: int | None = None
     ) -> Generator[ScanEntry | Plain]:
-        """:meth:`scan`, but plain records may come as :class:`Plain`, from a backend that can."""
+        """:meth:`scan`, but a backend may give plain records as :class:`Plain`."""
         return self._entries(wanted, start, end)
 
     def _entries(
@@ -78,8 +81,8 @@ class Scanner:
         )
         least, most = self._tuning.window_bytes
         is_noted = plain is None or plain.units or plain.keys or not reader.runs_ahead
-        # What is passed over costs no memory: nothing is to be found out about it first. And who
-        # takes notes of it has some soon.
+        # Records that are passed over cost no memory, so the first window may be large. If notes
+        # are taken of them, it is small: so the first notes come soon.
         window = least if is_noted else most
         kept = 0 if is_noted else self._tuning.kept_bytes
         entries = self._scan(reader, start, end, window, kept)
@@ -94,8 +97,11 @@ class Scanner:
     def _scan(
         self, reader: WindowReader, start: int | None, end: int | None, window: int, kept: int
     ) -> Generator[ScanEntry | Plain]:
-        """:meth:`scan`, but for the topics' numbers; the first window is so long, and of pages that
-        stay mapped those of ``kept`` bytes are one."""
+        """:meth:`scan` without the numbers of topics.
+
+        :param window: bytes of the first window.
+        :param kept: bytes of a window of pages that stay mapped.
+        """
         entries, kept_pages = self.log.files.entries, self.log.kept_pages
         number = 0 if start is None else self.log.files.index_of(start)
         if number < 0 or not entries:
@@ -130,7 +136,7 @@ class Scanner:
                 yield End(end)
                 return
             if isinstance(step.entry, Record):
-                # A broker has appended it behind the window's look, which is taken again.
+                # A broker has appended it after the window was read: it is read again.
                 if appended == (number, position):
                     raise ReadersDisagree(physical_offset=step.entry.physical_offset)
                 appended = number, position

@@ -1,4 +1,4 @@
-"""Stable order of many small numbers, faster than a stable sort."""
+"""A stable order of many small numbers, faster than a stable sort."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ _HALF = 32
 
 
 def stable_order(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``np.argsort(keys, kind="stable")`` for keys that are not negative: int64, as the keys.
+    """``np.argsort(keys, kind="stable")`` for keys that are not negative. Keys and result are
+    int64.
 
-    Small keys are packed with their places into one number each: numpy sorts plain numbers with
-    vector instructions, and no two of those are equal.
+    Each small key is packed with its place into one number. numpy sorts plain numbers with vector
+    instructions, and no two of these are equal.
     """
     if len(keys) and int(keys.max()) < 1 << (_HALF - 1):
         packed = keys << _HALF | np.arange(len(keys))

@@ -1,4 +1,4 @@
-"""The topics of a scan as small numbers, found for a whole batch at once."""
+"""Numbers the topics of a scan, for a whole batch at once."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _FACTORS = np.random.default_rng(0x5EED).integers(1, 2**63, _WORDS, np.uint64) *
 
 
 class TopicTable:
-    """Topics seen by a scan: a small number for each, with what dispatch needs of it.
+    """The topics of a scan: a small number for each, and what dispatch needs of it.
 
-    :meth:`lookup` guesses by a table of hashes and compares the bytes, so no choice of topics can
-    make it wrong; what it guessed wrong (new, very long, same slot) goes through a dictionary.
-    Damaged bytes that Java reads as one name are one topic: the queue is that of the name.
+    :meth:`lookup` guesses numbers by a table of hashes and then compares the bytes, so it is never
+    wrong. Topics for which the guess fails (new, very long, or in the same slot) go through a
+    dictionary. Damaged bytes that Java reads as the same name are one topic: that of the name.
     """
 
-    #: Whether bytes that decode to one name get one number.
+    #: Whether different bytes with the same decoded name get the same number.
     joins_names = True
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class TopicTable:
         self._id_by_bytes: dict[bytes, int] = {}
         self._id_by_name: dict[str, int] = {}
         self._slots = np.zeros(1 << _SLOT_BITS, np.int64)
-        # By number, with room for more: the bytes as words, their length.
+        # By topic number, with room for more: the name's bytes as words, then its length.
         self._words = np.zeros((_WORDS, 1), np.uint64)
         self._length = np.zeros(1, np.int64)
         self._allowed = np.zeros(1, bool)
@@ -42,17 +42,16 @@ class TopicTable:
         self._texts_of = 0
 
     def id_of(self, topic: str) -> int:
-        """Number of a topic, given one when it is new."""
+        """Number of a topic; a new topic gets one."""
         return self.number_of(topic.encode("utf-8", "surrogateescape"))
 
     def number_of(self, topic: bytes) -> int:
-        """Number of a topic by its bytes, given one when it is new."""
+        """Number of a topic by its bytes; a new topic gets one."""
         number = self._id_by_bytes.get(topic)
         return self._add(topic) if number is None else number
 
     def texts(self) -> tuple[bytes, bytes]:
-        """Where the name of each topic ends in UTF-8 (int32, behind a 0), and all of them, by topic
-        number."""
+        """0 and the ends of all names in UTF-8 (int32), and the joined names, by topic number."""
         if self._texts_of < len(self.names):
             names = [name.encode() for name in self.names]
             ends = np.cumsum([0, *map(len, names)], dtype=np.int32)
@@ -68,10 +67,10 @@ class TopicTable:
         return self._key_prefix[: len(self.names)]
 
     def lookup(self, data: Bytes, start: Ints, length: Ints) -> Ints:
-        """Numbers of the topics (none empty) at places in ``data`` (uint8); new ones are added.
+        """Numbers of the topics (none empty) at places in ``data`` (uint8); adds new ones.
 
-        int64, parallel to ``start`` and ``length`` (int64, bytes); new topics are numbered in the
-        order of the places.
+        The result is int64, parallel to ``start`` and ``length`` (int64, bytes). New topics are
+        numbered in the order of the places.
         """
         count = min(-(-int(length.max()) // _WORD), _WORDS)
         rows = padded(data, start, np.minimum(length, count * _WORD), count * _WORD)

@@ -1,4 +1,4 @@
-"""How much the scanner takes at once."""
+"""The sizes of the scanner's steps."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ScanTuning:
-    """Sizes of the scanner's steps. They change how fast it is, and nothing that it says.
+    """Sizes of the scanner's steps. They change its speed, but never its results.
 
-    ``batch_records``: records of a batch, at most, and ``first_records``: of which there is room at
-    first, where a backend makes room. ``window_bytes``: what is chained at once, the least and
-    the most; little after damage, where more may follow, and soon much again. ``lane_records`` and
-    ``lane_bytes`` (least and most): what a lane of a chain has to itself, so that it is worth its
-    start, which is searched for in the first ``lane_search_bytes`` of it. ``chunk_bytes``: of the
-    matrices into which texts are gathered. ``crc_rows``: short bodies whose CRC is taken at once.
-    ``threads``: that read a window together, where a backend can. ``kept_bytes``: what is looked at
-    at once, at most, of pages that stay mapped, where nothing is noted of what is passed over, and
-    memory is no reason for less: threads wait for each other at the end of a window.
+    ``batch_records``: the most records of a batch. ``first_records``: for how many a backend makes
+    room at first. ``window_bytes``: the fewest and the most bytes of a window; small ones after
+    damage, because more may follow, and then larger ones again. ``lane_records`` and ``lane_bytes``
+    (fewest and most): the length of a lane of a chain, which must be worth the search for its
+    start, in its first ``lane_search_bytes``. ``chunk_bytes``: bytes of the matrices into which
+    texts are gathered. ``crc_rows``: how many CRCs of short bodies are computed at once.
+    ``threads``: how many read a window together, if the backend can. ``kept_bytes``: the most bytes
+    of a window of pages that stay mapped, when nothing is noted of plain records. It is larger
+    because it needs no memory, and threads wait for each other at the end of a window.
     """
 
     batch_records: int = 16384
@@ -32,5 +32,5 @@ class ScanTuning:
     threads: int = 1
 
 
-#: What was measured to be fast on logs of records of 200 to 1,000 bytes.
+#: Measured to be fast on logs with records of 200 to 1,000 bytes.
 DEFAULT = ScanTuning()
