@@ -1,4 +1,4 @@
-"""What the bytes of a RocketMQ 4.9.3 broker store are.
+"""The byte formats of a RocketMQ 4.9.3 broker store.
 
 One module describes one entity of the format as a `construct` schema, and that schema is the only
 place where its layout is written down. Everything faster is derived from it: `formats.layouts`

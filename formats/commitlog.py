@@ -1,4 +1,4 @@
-"""The two things that stand in a commit log file: records and the blank that closes it.
+"""The two kinds of entries in a commit log file: records, and the blank that closes it.
 
 A record is one stored message, laid out as `CommitLog#calMsgLength` counts it. It has a prefix of
 fixed-size fields up to the length of the body; where those lie depends only on two sys flags, which
@@ -41,10 +41,11 @@ from formats.declare import Chosen, Content, Context, Field, bound, bytes_left, 
 
 
 class Version(NamedTuple):
-    """How records of one magic code say the lengths of their topic and properties.
+    """The length fields of topic and properties in records with one magic code.
 
-    The longest is what a reader takes, in bytes; a writer may allow less. `what` tells the version
-    from that of 4.9.3 ("a record with a ..."), `since` is the RocketMQ version that began with it.
+    The longest values, in bytes, are those that a reader accepts; a writer may allow less. `what`
+    says how such a record differs from one of 4.9.3 ("a record with a ..."), and `since` is the
+    first RocketMQ version that writes it.
     """
 
     topic_length: Construct
@@ -83,7 +84,7 @@ def _host(
 
 
 def _version(context: Context) -> Version:
-    """Return the version of a record; of one with another magic code that of 4.9.3."""
+    """Return the version of a record; with an unknown magic code that of 4.9.3."""
     # When building, total_size comes before a magic code that was left out to get its default.
     return VERSIONS.get(context.get("magic_code"), VERSIONS[MESSAGE_MAGIC_CODE])
 
@@ -102,7 +103,7 @@ def _prefix_size(context: Context) -> int:
 
 
 def _fixed_size(context: Context) -> int:
-    """Return what a record takes without its body, topic and properties."""
+    """Return the size of a record without its body, topic and properties."""
     version = _version(context)
     lengths = version.topic_length.sizeof() + version.properties_length.sizeof()
     return _prefix_size(context) + int(lengths)
@@ -113,7 +114,7 @@ def _record_size(context: Context) -> int:
 
 
 def _stored_length(length_type: Construct, name: str) -> Default:
-    """Return a length that is taken from the field `name` when it is not given to build."""
+    """Return a length field; if it is not given when building, it is the length of field `name`."""
     return Default(length_type, lambda context: len(context[name]))
 
 
@@ -123,12 +124,12 @@ def _magic_limits(context: Context) -> tuple[int, int]:
 
 
 def _largest_size(context: Context) -> int:
-    """Return the size of a record that takes the stream to its end."""
+    """Return the size of a record that reaches to the end of the stream."""
     return _prefix_size(context) + bytes_left(context)
 
 
 def _room(context: Context, used: int) -> int:
-    """Return what the record's size leaves to its next part after `used` bytes of others."""
+    """Return how many bytes the record's size leaves for its next part, behind `used` others."""
     return int(context.total_size - _fixed_size(context) - used)
 
 
@@ -288,4 +289,4 @@ BLANK = Struct(
         "BLANK_MAGIC_CODE",
     ),
 )
-"""What closes a file whose next record did not fit."""
+"""The blank that closes a file whose next record did not fit."""

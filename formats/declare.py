@@ -1,8 +1,8 @@
-"""How a schema of this package is declared: a construct `Struct` whose fields explain themselves.
+"""Declares the schemas of this package: construct `Struct`s whose fields explain themselves.
 
-`field` names a construct and hangs on it what the reference pages say: what the field means and
-how Java spells it. `bound` states a limit between fields, which is checked when parsing and never
-when building, so that tests can build damaged data with the same schema.
+`field` names a construct and adds what the reference pages need: the field's meaning and its names
+in Java. `bound` states a limit between fields. It is checked when parsing, and never when building,
+so tests can build damaged data with the same schema.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,8 +30,8 @@ def field(name: str, subcon: Construct, meaning: str, *java: str) -> Field:
 class Content(Bytes):  # type: ignore[misc]
     """Bytes behind a length that is a field of its own.
 
-    Parsing reads as many as the length says. Building writes what it is given, so that a wrong
-    length can be written too.
+    Parsing reads as many as the length says. Building writes all given bytes, so a wrong length can
+    be written too.
     """
 
     def __init__(self, length_name: str) -> None:
@@ -43,7 +43,7 @@ class Content(Bytes):  # type: ignore[misc]
 
 
 class Chosen(Construct):  # type: ignore[misc]
-    """One of several constructs, by what was parsed or given before it; `choices` lists them."""
+    """One of several constructs, chosen by the fields before it; `choices` lists all of them."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ def bytes_left(context: Context) -> int:
 
 
 def resolve(construct: Construct) -> Construct:
-    """Return what a field is made of, without its name and its default."""
+    """Return the construct inside a field, without name and default."""
     while isinstance(construct, Subconstruct):
         construct = construct.subcon
     return construct

@@ -42,13 +42,13 @@ def layout_of(schema: Struct, name: str, **context: Any) -> Layout:
 
 
 def length_of(construct: Construct, limit: int) -> Length:
-    """Return how a length field that may say at most `limit` is read."""
+    """Return how to read a length field whose largest value is `limit`."""
     size = construct.sizeof()
     return Length(size, struct_code(construct, size), limit)
 
 
 def tail_of(version: Version) -> Tail:
-    """Return what follows the body of a record of `version`."""
+    """Return the part behind the body of a record of `version`."""
     return Tail(
         length_of(version.topic_length, version.longest_topic),
         length_of(version.properties_length, version.longest_properties),

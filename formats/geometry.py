@@ -1,4 +1,4 @@
-"""Where things lie in an index file, given how many slots and items it was made for.
+"""The positions in an index file with given numbers of slots and items.
 
 An index file does not record its own geometry: `maxHashSlotNum` and `maxIndexNum` come from the
 broker's configuration, and reading a file with the wrong ones yields nonsense. This module needs no

@@ -1,4 +1,4 @@
-"""What a master and its slave send each other (`HAConnection`, `HAClient`): no handshake, no text.
+"""The bytes between a master and its slave (`HAConnection`, `HAClient`): no handshake, no text.
 
 A slave tells how far its log goes, eight bytes each time. A master sends frames: these fields, then
 `size` bytes of the log that stand at `physical_offset`, which need neither begin nor end with a

@@ -1,4 +1,4 @@
-"""Reference pages of what later versions and DLedger groups write, for `formats.pages`."""
+"""Reference pages of formats of later versions and DLedger groups, for `formats.pages`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What two RocketMQ processes send each other: frames (`NettyDecoder`, `RemotingCommand`).
+"""The frames that RocketMQ processes send each other (`NettyDecoder`, `RemotingCommand`).
 
 A frame is `length`, `header_word`, the header, the body; all that follows `length` is counted by
 it. The top byte of `header_word` says how the header is written (`SerializeType`), the other three

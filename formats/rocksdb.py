@@ -1,4 +1,4 @@
-"""What 5.x stores in the RocksDB of its queues: keys and values.
+"""The keys and values in the RocksDB of 5.x's queues.
 
 A key begins with the length of a topic, 0x01, the topic, 0x01. In the column family ``default``
 queue id, 0x01, queue offset follow (``RocksDBConsumeQueueTable``), in ``offset`` ``max`` or
@@ -18,11 +18,11 @@ MIN: Final = b"min"
 #: ``RocksDBConsumeQueueOffsetTable.MAX_PHYSICAL_OFFSET_CHECKPOINT``: the "topic" whose end says how
 #: far queues are built.
 CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
-#: Of a unit: commit log offset, size, tags code, store time.
+#: Value of a unit: commit log offset, size, tags code, store time (ms).
 UNIT: Final = struct.Struct(">qiqq")
-#: Of the checkpoint: the commit log offset up to which queues are built.
+#: Value of the checkpoint: the commit log offset up to which queues are built.
 BUILT_TO: Final = struct.Struct(">q")
-#: Of an end: commit log offset and queue offset of that unit.
+#: Value of a queue's last or first unit: its commit log offset and queue offset.
 END: Final = struct.Struct(">qq")
 
 
@@ -41,7 +41,7 @@ def end_key(topic: str, queue_id: int, which: bytes = MAX) -> bytes:
 
 
 def topic_and_rest(key: bytes) -> tuple[str, bytes] | None:
-    """The topic of a key, and what follows it; None: it is no such key."""
+    """The topic of a key, and the rest behind it; None if it is no such key."""
     if len(key) < TOPIC_LENGTH.size + 2:
         return None
     (length,) = TOPIC_LENGTH.unpack_from(key)

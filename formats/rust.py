@@ -1,8 +1,8 @@
 """The layouts as the compiled kernel reads them: `rmqctl/kernel/src/layouts.rs`.
 
-Only what the kernel's loops look at: a record's prefix for each kind of hosts, what follows the
-body by magic code, the names of the properties that dispatch needs, and the structures that are
-made of records. All of it comes from the schemas and constants of this package, so that a layout is
+It has only what the kernel's loops need: a record's prefix for each kind of hosts, the part behind
+the body by magic code, the names of the properties that dispatch needs, and the structures made
+from records. All of it comes from the schemas and constants of this package, so that each layout is
 written once.
 """
 
