@@ -1,6 +1,6 @@
-"""How a store behaves: files, log, queues, index, checkpoint, lock, and the store over them.
+"""The behaviour of a store: files, log, queues, index, checkpoint, lock, and the whole store.
 
-Nothing here prints, prompts, reads the environment, or imports click, rich or pyspark. numpy is
-imported only by the modules that work on batches (:mod:`~rmqctl.engine.scan.scanner` and what uses
-it), so that a single put, pull or query starts fast.
+Nothing here prints, prompts, reads the environment, or imports click, rich or pyspark. Only modules
+that work on batches import numpy (:mod:`~rmqctl.engine.scan.scanner` and its users), so a single
+put, pull or query starts fast.
 """

@@ -1,9 +1,9 @@
 """``MessageStore``: one broker store, opened for reading or, under its lock, for writing.
 
-A reading store changes nothing at all, and opening it costs no walk of whole files
-(:mod:`rmqctl.engine.store`). A writing one takes the lock before anything else, does what a
-broker's start would do (:mod:`rmqctl.engine.write.recovery`), and on :meth:`WritableStore.close`
-forces everything to disk, removes ``abort`` and writes the checkpoint.
+A store that is open for reading changes nothing at all, and opening it walks over no whole file
+(:mod:`rmqctl.engine.store`). One that is open for writing first takes the lock and then does what a
+broker's start would do (:mod:`rmqctl.engine.write.recovery`). :meth:`WritableStore.close` forces
+everything to disk, removes ``abort`` and writes the checkpoint.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ __all__ = ["KeyMatch", "MessageStore", "Store", "WritableStore", "system_clock"]
 
 
 class MessageStore(Store):
-    """A store below ``root``: with ``writable`` a :class:`WritableStore`, whose parameters it takes
-    then, else one that is read, and refuses every put by its status."""
+    """A store at ``root``. With ``writable`` it is a :class:`WritableStore`, and takes its
+    parameters; else it is open for reading, and refuses every put by its status."""
 
     @overload
     def __new__(
@@ -99,27 +99,26 @@ class MessageStore(Store):
     def put_batch(
         self, messages: Iterable[MessageExtBrokerInner], *, flush: bool = True
     ) -> PutMessageResult:
-        """Appends messages of one queue as a batch, and answers as the engine does: one result,
-        whose message id is all of theirs with commas between."""
+        """Appends messages of one queue as a batch. As in the engine there is one result, with all
+        message ids joined by commas."""
         return _read_only()
 
     def put_messages(
         self, messages: Iterable[MessageExtBrokerInner], *, batch: bool = False, flush: bool = True
     ) -> list[PutMessageResult]:
-        """Appends messages one by one; with ``batch`` all of them into one file, as a batch, which
-        has one result when it is refused. One flush serves them all."""
+        """Appends messages one by one; with ``batch`` as a batch, all in one file, and with one
+        result when it is refused. One flush serves all."""
         listed = list(messages)
         return [_read_only() for _ in (listed[:1] if batch else listed)]
 
     def put_stream(
         self, messages: Iterable[MessageExtBrokerInner | PlainMessage | None], *, flush: bool = True
     ) -> Iterator[Sequence[PutMessageResult]]:
-        """Appends a stream, dispatching and flushing in bulks; yields the results of each bulk,
-        in order, once it is safe (with ``flush``: on disk). None ends a bulk: there is no message
-        for now. While there is, others may find the keys of a bulk milliseconds after its answer.
-
-        When ``messages`` raises, what came before it is stored and yielded first. What it puts
-        into this store itself is refused with a RuntimeError.
+        """Appends a stream, dispatched and flushed in bulks. Yields the results of each bulk, in
+        order, once it is safe (with ``flush``: on disk). A None in ``messages`` ends a bulk: there
+        is no message for now. Until then other readers may find a bulk's keys some milliseconds
+        later. If ``messages`` raises, all messages before are stored and yielded first. If it puts
+        into this store itself, that raises a RuntimeError.
         """
         from rmqctl.engine.write.appended import Results
 
@@ -128,8 +127,8 @@ class MessageStore(Store):
     def append_stream(
         self, messages: Iterable[MessageExtBrokerInner | PlainMessage | None], *, flush: bool = True
     ) -> Iterator[Bulk]:
-        """:meth:`put_stream` with the results as the append has them. A bulk with a refused
-        message is not the last one: the caller decides whether to go on."""
+        """:meth:`put_stream` with the bulks of the append. A bulk with a refused message is not the
+        last one: the caller decides whether to go on."""
         from rmqctl.engine.write.appended import Bulk, Stored
 
         return iter((Bulk(Stored(), _read_only()),))
@@ -138,20 +137,20 @@ class MessageStore(Store):
 class WritableStore(MessageStore):
     """A store that is open for writing.
 
-    :param config: sizes and switches, as a ``broker.conf`` gives them.
-    :param writable: True, for :class:`MessageStore`.
-    :param create: make the store when there is none.
-    :param catches_up: dispatch what the plan says; else the caller does, from the log's first
-        record on.
-    :param puts: refuse damage before the log's end, as a put would, before anything is changed.
+    :param config: sizes and switches, as in a ``broker.conf``.
+    :param writable: always True, for :class:`MessageStore`.
+    :param create: make the store if there is none.
+    :param catches_up: dispatch what the plan names; else the caller dispatches the whole log.
+    :param puts: refuse damage before the log's end now, before anything is changed, instead of with
+        the first put.
     :param clock: gives the store time of an append, in milliseconds.
-    :param progress: told of the bytes of log that a recovery has read, and then dispatched.
+    :param progress: called with the bytes of log that a recovery has read, and then dispatched.
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises StoreInUse: somebody holds the lock; nothing was changed.
     :raises FileLengthContradiction: files and configuration disagree.
     :raises FileLengthUnproven: nothing tells the size of the log's files.
-    :raises QueueFilesTooSmall: no broker would start on the queue files that it would make.
-    :raises DamagedStore, CommitLogMissing: a start would lose what is there; nothing was changed.
+    :raises QueueFilesTooSmall: no broker would start with the queue files that would be made.
+    :raises DamagedStore, CommitLogMissing: a start would lose records; nothing was changed.
     """
 
     writable = True
@@ -185,7 +184,7 @@ class WritableStore(MessageStore):
     # --- opening -------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Nothing is looked at, and nothing made, before the lock is held."""
+        """Takes the lock before anything of the store is read or made."""
         from rmqctl.engine.files.lock import StoreLock
 
         check_new_queue_files(self.root, self.config)
@@ -194,7 +193,7 @@ class WritableStore(MessageStore):
                 self.root.mkdir(parents=True)
             except OSError as error:
                 raise paths.writing_error(self.root, error) from error
-        # A writer that was killed at once has left a lock and perhaps an abort.
+        # A writer that was killed at once may have left lock and abort.
         left = {paths.LOCK, paths.ABORT}
         if not (self._create and {path.name for path in self.root.iterdir()} <= left):
             super()._check()
@@ -236,7 +235,7 @@ class WritableStore(MessageStore):
         return IndexServiceWriter(self.root / paths.INDEX, geometry, self.root)
 
     def _start_writing(self, undo: ExitStack, catches_up: bool, progress: Progress) -> None:
-        # A store that is read has no use for them.
+        # Imported here, because a store that is read does not need them.
         from rmqctl.engine.derive.catchup import CatchUp
         from rmqctl.engine.derive.writer import DerivedWriter
         from rmqctl.engine.write import recovery
@@ -246,7 +245,7 @@ class WritableStore(MessageStore):
         config, log = self.config, self.commit_log
         self.check_log_lengths()
         self.index.last()  # Refuses a wrong geometry before anything is changed.
-        #: What opening had to do.
+        #: The plan that opening has carried out.
         self.plan = self.start_plan(progress)
         is_unread = self.plan.is_clean and not self._puts
         recovery.check(self.plan, self.root, log, self.index, self.dispatcher, config, is_unread)
@@ -269,8 +268,8 @@ class WritableStore(MessageStore):
             self._recovery.dispatch(progress)
 
     def catch_up(self) -> None:
-        """Ends the recovery that opening without ``catches_up`` has begun. :raises CannotWrite: the
-        disk is full."""
+        """Finishes the recovery after opening without ``catches_up``. :raises CannotWrite: the disk
+        is full."""
         self._recovery.dispatch()
 
     # --- reading -------------------------------------------------------------------------
@@ -282,36 +281,37 @@ class WritableStore(MessageStore):
 
     @property
     def obstacle(self) -> LogEnd:
-        """The end as opening found it; there is no damage before newer records."""
+        """The log's end when it was opened. It never has an obstacle."""
         return self.plan.end
 
     @property
     def dispatched_to(self) -> int:
-        """Where the record of the newest unit ended when the store was opened; -1 without units."""
+        """Where the record of the newest unit ended when the store was opened; -1 without
+        units."""
         return self.plan.dispatched_to
 
     @property
     def irregular(self) -> list[FileEntry]:
-        """None: a store with files of another length is not opened for writing."""
+        """Always empty: a store with files of a wrong length is not opened for writing."""
         return []
 
     def newest_units(self) -> list[tuple[int, int]]:
-        """(physical offset, size) of the last unit that each queue has now."""
+        """(physical offset, size) of the present last unit of each queue."""
         return self._ask_queues().newest
 
     @property
     def form(self) -> RecordForm:
-        """How the store's records end, and how those end that are put into it."""
+        """The form of the store's records, and of those that are put into it."""
         return self.writer.form
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint as it is in memory."""
+        """The checkpoint in memory."""
         return self.writer.flusher.checkpoint
 
     @property
     def dispatch_behind_bytes(self) -> int:
-        """Bytes of log that wait for their units and index items (``dispatchBehindBytes``)."""
+        """Bytes of log that are not dispatched yet (``dispatchBehindBytes``)."""
         return self.writer.flusher.reput_message.behind
 
     # --- writing -------------------------------------------------------------------------
@@ -322,10 +322,10 @@ class WritableStore(MessageStore):
         return (self.writer.one_call or self.writer).put_message(message, flush)
 
     def start(self, *, dispatch: bool = True) -> None:
-        """Starts the services of a long-lived store (``DefaultMessageStore#start``): flushing by
-        the configuration's flush type and, with ``dispatch``, dispatching behind the puts.
+        """Starts the services of a long-lived store (``DefaultMessageStore#start``): the flush
+        services of the configured type and, with ``dispatch``, the dispatch behind the puts.
 
-        Without it nothing runs in the background: a put dispatches before it returns.
+        Without this call nothing runs in the background, and a put dispatches before it returns.
         """
         self.writer.flusher.start(dispatch=dispatch)
 
@@ -353,18 +353,18 @@ class WritableStore(MessageStore):
         return self.checkpoint
 
     def flush_log(self) -> None:
-        """Forces the records of all puts to disk, as a group commit does; :meth:`flush` does more.
+        """Forces the records of all puts to disk, as a group commit does, and nothing else.
         :raises CannotWrite: the disk failed."""
         self.writer.flusher.flush_log()
 
     def flush_structures(self, structures: Iterable[str]) -> list[FlushedRange]:
-        """:meth:`flush` of some of ``commitlog``, ``queues`` and ``index``; what that changed."""
+        """:meth:`flush` for some of ``commitlog``, ``queues`` and ``index``; what it flushed."""
         return self.writer.flush(structures)
 
     # --- closing -------------------------------------------------------------------------
 
     def close(self) -> None:
-        """A clean stop (:meth:`StoreWriter.close`)."""
+        """Stops cleanly (:meth:`StoreWriter.close`)."""
         if self._closed:
             return
         self._closed = True
@@ -380,14 +380,14 @@ class WritableStore(MessageStore):
         self._undo.close()
 
     def _forked(self) -> None:
-        """In a forked child, which holds no lock, and has none of the services: the store is its
-        parent's. Puts are refused, and closing it changes nothing."""
+        """Called in a forked child, which has neither lock nor services: the store belongs to its
+        parent. Puts are refused, and closing changes nothing."""
         self._closed, self._lock = True, None
         self._undo.pop_all()
         self._undo.callback(super().close)
-        # Where another thread was opening it when the process forked, nobody has it here.
+        # If another thread was opening it when the process forked, nothing refers to it here.
         if not self._is_opening:
-            # The put lock may be that of a thread that there is not here.
+            # A thread that does not exist here may hold the put lock.
             self.writer.let_go()
 
 

@@ -1,7 +1,7 @@
-"""``Store``: one broker store that is read. Nothing is changed, whatever its state.
+"""``Store``: one broker store, open for reading. Nothing is changed, whatever its state.
 
-Opening costs no walk: the log's end, and what all queues have to say, is looked for when somebody
-asks.
+Opening walks over no file: the log's end and the ends of all queues are only looked for when they
+are needed.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 
 class KeyMatch(NamedTuple):
-    """One hit of a query by key. ``matches`` is false for a hash collision (the record has another
-    topic or key) and where no record stands; ``record`` is None then."""
+    """One hit of a query by key. ``matches`` is false if it is only a hash collision (the record
+    has another topic or key), or if there is no record (``record`` is None)."""
 
     hit: QueryItem
     record: Record | None
@@ -56,7 +56,7 @@ class KeyMatch(NamedTuple):
 
 
 class _QueuesSeen(NamedTuple):
-    """What every queue has to say: (physical offset, size) of its last unit, and its files of a
+    """The facts from all queues: (physical offset, size) of their last units, and their files of a
     wrong length."""
 
     newest: list[tuple[int, int]]
@@ -64,17 +64,17 @@ class _QueuesSeen(NamedTuple):
 
 
 class Store:
-    """A store below ``root``, open for reading.
+    """A store at ``root``, open for reading.
 
-    Any thread may read, also while others put: no reader waits for a put. What is lent, queues and
-    files of the log, lives while somebody refers to it, also when the store is closed.
+    Any thread may read, also while others put: no reader waits for a put. Queues and log files that
+    it gives out stay open as long as they are referred to, even when the store is closed.
 
-    :param config: sizes and switches, as a ``broker.conf`` gives them.
+    :param config: sizes and switches, as in a ``broker.conf``.
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises FileLengthContradiction: files and configuration disagree.
     """
 
-    #: Whether it is open for writing.
+    #: Whether the store is open for writing.
     writable = False
 
     def __init__(
@@ -84,7 +84,7 @@ class Store:
         *,
         writable: Literal[False] = False,
     ) -> None:
-        """:param writable: False; True is for the store that is written."""
+        """:param writable: always False here."""
         self.root = Path(root)
         self.config = config or MessageStoreConfig()
         self._files_closed = False
@@ -93,7 +93,7 @@ class Store:
         self._seen: _QueuesSeen | None = None
         self._check()
         self.had_abort = (self.root / paths.ABORT).exists()
-        #: Topics of which a broker of 5.x keeps the latest message of each key.
+        #: Topics of which a broker of 5.x keeps only the latest message of each key.
         self.compacted_topics = compacted_topics(self.root)
         self.dispatcher = Dispatcher(self.config, batch_topics(self.root), self.compacted_topics)
         self.commit_log = self._open_log()
@@ -120,11 +120,11 @@ class Store:
         return self.min_offset, self.max_offset
 
     def _find_end(self) -> LogEnd:
-        """Where the log ends: mostly its last record tells, else all queues have to."""
+        """Finds the log's end: mostly by its last record alone, else by all queues."""
         from rmqctl.engine.start.lastrecord import proven_last
         from rmqctl.engine.start.logend import find_end
 
-        # The log's end does not depend on whether a database can be read.
+        # The log's end must not depend on whether a database can be read.
         if not self.queues.in_files:
             return self._settled(find_end(self.commit_log, []))
         last = proven_last(self.commit_log, self.queues)
@@ -140,15 +140,15 @@ class Store:
         return end
 
     def check_log_lengths(self) -> None:
-        """:raises FileLengthContradiction: the log has files on which a broker does not start."""
+        """:raises FileLengthContradiction: the log has files with which a broker does not start."""
         self.commit_log.check_lengths(drops_empty=self.queues.drops_empty)
 
     def start_plan(
         self, progress: Progress = lambda done, total: None, *, strict: bool = False
     ) -> StartPlan:
-        """What a start would do with the store as it is now; changes nothing.
+        """Plans a start of the store as it is now; changes nothing.
 
-        :param strict: queues are refused that a store which is opened for writing refuses.
+        :param strict: refuses the same queues as opening for writing.
         """
         from rmqctl.engine.start.model import StoreFiles
         from rmqctl.engine.start.plan import plan_start
@@ -161,23 +161,23 @@ class Store:
         return plan_start(files, is_clean=not self.had_abort, progress=progress)
 
     def newest_units(self) -> list[tuple[int, int]]:
-        """(physical offset, size) of the last unit of every queue that has one."""
+        """(physical offset, size) of the last unit of every queue with units."""
         return self._look_at_queues().newest
 
     @property
     def irregular(self) -> list[FileEntry]:
-        """Files of log and queues of another length than the others; looks at every queue."""
+        """Files of log and queues with another length than the others. Reads every queue's end."""
         if not self.queues.in_files:
             return self.commit_log.files.irregular
         return self.commit_log.files.irregular + self._look_at_queues().irregular
 
     @property
     def dispatched_to(self) -> int:
-        """Where the record of the newest unit ends; -1 without units. Looks at every queue."""
+        """Where the newest unit's record ends; -1 without units. Reads every queue's end."""
         return max((offset + size for offset, size in self.newest_units()), default=-1)
 
     def _look_at_queues(self) -> _QueuesSeen:
-        """What every queue has to say; it is asked once."""
+        """The facts from all queues, which are read only once."""
         if self._seen is None:
             self._seen = self._ask_queues()
         return self._seen
@@ -217,35 +217,35 @@ class Store:
 
     @property
     def obstacle(self) -> LogEnd:
-        """The end as the first one to ask found it, with the damage that stands before newer
-        records."""
+        """The log's end when it was first needed, with the damage before newer records, if any."""
         with self._end_lock:
             if self._end is None:
                 self._end = self._find_end()
             return self._end
 
     def _check_open(self) -> None:
-        """:raises ValueError: the store is closed, as of Python's own files."""
+        """:raises ValueError: the store is closed, as for Python's own files."""
         if self._files_closed:
             raise ValueError(f"the store {self.root} is closed")
 
     def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """A queue; None when it has no directory. :raises TopicNotAllowed: no such name can be."""
+        """A queue; None when it has no directory. :raises TopicNotAllowed: no topic has such a
+        name."""
         self._check_open()
         return self.queues.find(topic, queue_id)
 
     def batch_queue(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
-        """A batch queue (5.x) as the broker's start finds it, for the caller to close; None when it
-        has no directory.
+        """A batch queue (5.x) as a broker's start finds it; None when it has no directory. The
+        caller closes it.
 
-        :raises CannotRead: its files cannot be.
-        :raises TopicNotAllowed: as of :meth:`consume_queue`.
+        :raises CannotRead: its files cannot be read.
+        :raises TopicNotAllowed: no topic has such a name.
         """
         self._check_open()
         where = self.root / paths.BATCH_CONSUME_QUEUE / topic / str(queue_id)
         if topic not in self.dispatcher.batch_topics:
             return None
-        # topics.json may say that any name has batch queues.
+        # topics.json may name any topic.
         paths.check_topic_directory(topic)
         if not where.is_dir():
             return None
@@ -257,20 +257,20 @@ class Store:
         return queue
 
     def batch_queues(self) -> Iterator[paths.QueueDirectory]:
-        """Every batch queue that has a directory, sorted by topic and number."""
+        """Every batch queue with a directory, sorted by topic and queue id."""
         return paths.queue_directories(self.root / paths.BATCH_CONSUME_QUEUE)
 
     def compacted_queue(self, topic: str, queue_id: int) -> CompactedQueue | None:
-        """What a broker of 5.x keeps of a queue of a compacted topic, for the caller to close; None
-        where it has no such.
+        """The compacted copy that a broker of 5.x keeps of a queue; None without one. The caller
+        closes it.
 
-        :raises CannotRead: its files cannot be.
-        :raises TopicNotAllowed: as of :meth:`consume_queue`.
+        :raises CannotRead: its files cannot be read.
+        :raises TopicNotAllowed: no topic has such a name.
         """
         self._check_open()
         if topic not in self.compacted_topics:
             return None
-        paths.check_topic_directory(topic)  # topics.json may say it of any name.
+        paths.check_topic_directory(topic)  # topics.json may name any topic.
         from rmqctl.engine.queue.compactedqueue import CompactedQueue
         from rmqctl.engine.settings.filesizes import compaction_file_sizes
 
@@ -285,7 +285,7 @@ class Store:
         return self.commit_log.record_at(physical_offset)
 
     def body(self, record: Record) -> bytes:
-        """The record's body as stored (compressed, when its sys flag says so)."""
+        """The record's body as stored (compressed, if its sys flag says so)."""
         self._check_open()
         return self.commit_log.body(record)
 
@@ -299,9 +299,9 @@ class Store:
         *,
         physical_memory: int | None = None,
     ) -> GetMessageResult:
-        """What a master broker answers to a pull (``DefaultMessageStore#getMessage``).
+        """A master broker's answer to a pull (``DefaultMessageStore#getMessage``).
 
-        :param physical_memory: bytes of the broker's memory, which decide what counts as on disk;
+        :param physical_memory: bytes of the broker's memory, by which messages count as on disk;
             None: this machine's.
         """
         from rmqctl.engine.read.getmessage import get_message
@@ -335,10 +335,10 @@ class Store:
     ) -> Iterator[KeyMatch]:
         """Hits of a key, newest first, each compared with its record's topic and keys.
 
-        ``begin`` and ``end`` are store times in milliseconds, both inclusive. An item knows whole
-        seconds, by which the engine judges; here the record's own time counts, and only of an item
-        without a record that of the item. The engine answers every hash match; here the caller
-        sees which of them are collisions.
+        ``begin`` and ``end`` are store times in milliseconds, both inclusive. Items have whole
+        seconds only, which decide in the engine. Here the record's own time decides, and the item's
+        only if there is no record. The engine returns every hash match; here the caller sees which
+        are collisions.
         """
         self._check_open()
         for hit in self.index.query(index_key_hash(topic, key), begin - 999, end):
@@ -353,15 +353,15 @@ class Store:
             yield KeyMatch(hit, record, matches)
 
     def key_rows(self, rows: RowMaker, topic: str, key: str, most: int) -> KeyRows | None:
-        """The newest ``most`` messages that :meth:`query_message` finds, made by the kernel's
-        ``rows``; None where it does not make all of them."""
+        """The newest ``most`` messages that :meth:`query_message` finds, as rows of the kernel's
+        ``rows``; None if it cannot make all of them."""
         self._check_open()
-        # An item knows whole seconds.
+        # An item has whole seconds only.
         return self.index.rows_of_key(rows, self.commit_log.files.find, topic, key, -999, most)
 
     def check_message(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
-        """The message as a put would store it, or the result with which it would be refused for
-        what it is; the store's own condition has no say. :raises TopicNotAllowed: as of a put."""
+        """The message as a put would store it, or the result that would refuse it, whatever the
+        condition of the store. :raises TopicNotAllowed: as a put does."""
         from rmqctl.engine.write.put import check_message
 
         self._check_open()
@@ -370,14 +370,14 @@ class Store:
 
     @property
     def form(self) -> RecordForm:
-        """How the store's records end, and how those end that are put into it."""
+        """The form of the store's records, and of those that are put into it."""
         newest = max((offset for offset, _ in self.newest_units()), default=-1)
         return record_form(self.root, self.commit_log.find_record(newest))
 
     # --- closing -------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Lets go of all files; what somebody holds lives on with him."""
+        """Lets go of all files; what was given out stays open as long as it is referred to."""
         self._files_closed = True
         self.commit_log.close()
         self.queues.close()
@@ -396,5 +396,5 @@ class Store:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # After an error of ours a store is as valid as after any put: it is closed cleanly.
+        # After an error here the store is as valid as after any put, so it is closed cleanly.
         self.close()
