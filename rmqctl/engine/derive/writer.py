@@ -171,8 +171,8 @@ class DerivedWriter:
             self.index.settle()
 
     def dispatch_batch(self, batch: Batch, *, restoring: bool = False, max_gap: int = 0) -> None:
-        """Dispatches a batch of records. ``restoring`` and errors as of :meth:`dispatch`,
-        ``max_gap`` as of :meth:`put_units`."""
+        """Dispatches a batch of records. ``restoring`` and errors as in :meth:`dispatch`,
+        ``max_gap`` as in :meth:`put_units`."""
         from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 
         units = unit_batch(batch, self.dispatcher)
@@ -204,7 +204,7 @@ class DerivedWriter:
         """Puts the units of batches, or of plain records, in log order. Returns to how many queues.
 
         :param topics: the table that topic numbers refer to.
-        :param ext_timestamps: as of :func:`ext_timestamps`, over all units; None: no extension.
+        :param ext_timestamps: as in :func:`ext_timestamps`, over all units; None: no extension.
         :param max_gap: a gap of at most so many units in a queue is filled with pre-blank units,
             because damage in the log may have swallowed their records.
         """
@@ -256,7 +256,7 @@ class DerivedWriter:
         and the names together with the queues.
 
         :param put_last_units: puts the last units. :param sync_names: forces the names of all files
-            to disk. Errors as of :meth:`flush`, :meth:`put_units` and ``sync_names``.
+            to disk. Errors as in :meth:`flush`, :meth:`put_units` and ``sync_names``.
         """
         if self.index is None or jobs == 1:
             put_last_units()

@@ -148,7 +148,7 @@ class Dispatcher:
         self, record: Record, properties: dict[str, str] | None = None
     ) -> list[tuple[str, int, int]]:
         """``(queue name, queue id, queue offset)`` of each extra queue of a record.
-        ``properties`` as of :meth:`units`.
+        ``properties`` as in :meth:`units`.
 
         5.x gives messages of some topics no extra queues (:func:`topic_allows_lmq`). The offsets
         that such a message has nevertheless are those of the message that it is a copy of (a
@@ -183,7 +183,7 @@ class Dispatcher:
 
     def keys(self, record: Record, properties: dict[str, str] | None = None) -> list[int]:
         """Key hashes of a record in the order of their items: UNIQ_KEY, then each of KEYS.
-        ``properties`` as of :meth:`units`."""
+        ``properties`` as in :meth:`units`."""
         if record.transaction_type == constants.TRANSACTION_ROLLBACK_TYPE:
             return []
         topic = record.topic

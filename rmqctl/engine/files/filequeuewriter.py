@@ -157,7 +157,7 @@ class MappedFileQueueWriter(MappedFileQueue):
         return bool(self._ahead)
 
     def remove_from(self, offset: int) -> None:
-        """Removes the files that begin at ``offset`` or behind it, the last one first. Errors as of
+        """Removes the files that begin at ``offset`` or behind it, the last one first. Errors as in
         :func:`~rmqctl.engine.files.paths.remove_file`."""
         while self._offsets and self._offsets[-1] >= offset:
             path = self.entries[-1].path
@@ -169,7 +169,7 @@ class MappedFileQueueWriter(MappedFileQueue):
 
     def close_gap(self, place: int) -> None:
         """Removes the files behind ``place`` when the file that should hold it is missing. The
-        caller knows that those are empty. Errors as of :meth:`remove_from`."""
+        caller knows that those are empty. Errors as in :meth:`remove_from`."""
         if self.min_offset <= place < self.end_offset and self.index_of(place) < 0:
             self.remove_from(place)
 

@@ -48,7 +48,7 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
 def free_place(path: Path) -> Path:
     """``path``, made absolute, when a new directory can take its place.
 
-    :raises OutputExists, CannotWrite: as of :func:`new_directory`.
+    :raises OutputExists, CannotWrite: as in :func:`new_directory`.
     """
     place = path.absolute()
     if place.is_symlink() or (place.exists() and (not place.is_dir() or any(place.iterdir()))):

@@ -226,7 +226,7 @@ def create_file(
     """Makes a sparse file of ``size`` bytes, ``head`` and zeros, and opens it read-write.
 
     The file gets its name when it has its length, so a kill leaves a whole file or none: a broker
-    does not start on a short one. Errors as of :func:`open_for_writing`; nothing is left then.
+    does not start on a short one. Errors as in :func:`open_for_writing`; nothing is left then.
     """
     with parent_directory(root, path, True, forced) as directory:
         descriptor = _open_unnamed(directory)
@@ -257,7 +257,7 @@ def create_unnamed(root: Path, path: Path, size: int, forced: Forced = Forced.AL
     ``path``. A kill until then leaves nothing of it.
 
     :returns: a descriptor; -1 where the file system has no unnamed files (``O_TMPFILE``).
-    Errors as of :func:`open_for_writing`.
+    Errors as in :func:`open_for_writing`.
     """
     with parent_directory(root, path, True, forced) as directory:
         descriptor = _open_unnamed(directory)
@@ -271,7 +271,7 @@ def create_unnamed(root: Path, path: Path, size: int, forced: Forced = Forced.AL
 
 
 def name_file(root: Path, path: Path, descriptor: int, forced: Forced = Forced.ALL) -> None:
-    """Gives a file of :func:`create_unnamed` its name. After an error it has none. Errors as of
+    """Gives a file of :func:`create_unnamed` its name. After an error it has none. Errors as in
     :func:`open_for_writing`."""
     with parent_directory(root, path, True, forced) as directory:
         _name(descriptor, path.name, directory, forced)
@@ -303,7 +303,7 @@ def _name(descriptor: int, name: str, directory: int, forced: Forced) -> None:
 def remove_file(root: Path, path: Path) -> None:
     """Removes ``path`` (below ``root``) durably, without following a link below ``root``.
 
-    Does nothing when there is no such file. Errors as of :func:`open_for_writing`.
+    Does nothing when there is no such file. Errors as in :func:`open_for_writing`.
     """
     with parent_directory(root, path, False) as directory:
         try:

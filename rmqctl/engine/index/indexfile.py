@@ -234,7 +234,7 @@ class IndexFile:
         return self.mapped.buffer, slots, geometry.hash_slot_num, items, run.number
 
     def _put_items(self, run: NewItems, store: Callable[[NewItems], int]) -> None:
-        """Adds one or more items that fit, and stores the header. Errors as of :meth:`put_keys`.
+        """Adds one or more items that fit, and stores the header. Errors as in :meth:`put_keys`.
 
         :param store: stores the items and then their slots; returns how many slots were empty.
         """
@@ -304,7 +304,7 @@ class IndexFile:
 
     def put_key_batch(self, keys: KeyBatch, start: int) -> int:
         """Adds the keys of a batch, in log order, from number ``start`` on, as many as fit.
-        Returns the number behind the last one. Errors as of :meth:`put_keys`.
+        Returns the number behind the last one. Errors as in :meth:`put_keys`.
         """
         from rmqctl.engine.index.links import store_batch
 

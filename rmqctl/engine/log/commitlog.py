@@ -110,7 +110,7 @@ class CommitLog:
     def check_lengths(self, *, drops_empty: bool = False) -> None:
         """Refuses files on which a broker does not start (``MappedFileQueue#load``), for a writer.
 
-        :param drops_empty: as of :meth:`MappedFileQueue.check_lengths`; so are the errors.
+        :param drops_empty: as in :meth:`MappedFileQueue.check_lengths`; so are the errors.
         """
         self.files.check_lengths("commit log", drops_empty=drops_empty)
 

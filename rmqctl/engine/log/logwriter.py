@@ -111,7 +111,7 @@ class CommitLogWriter(CommitLog):
     # --- appending -----------------------------------------------------------------------
 
     def start_writing(self, end: LogEnd, *, is_unread: bool = False) -> None:
-        """Takes ``end`` as the place of the next append; errors as of :func:`check_end`."""
+        """Takes ``end`` as the place of the next append; errors as in :func:`check_end`."""
         check_end(end)
         self.is_unread, self.store_timestamp = is_unread, end.store_timestamp
         self.write_offset = self.flushed_where = end.offset

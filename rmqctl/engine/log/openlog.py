@@ -12,7 +12,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 def open_log_writer(root: Path, config: MessageStoreConfig, file_size: int) -> CommitLogWriter:
     """A store's log for writing, with a transient store pool and warm files as configured. Errors
-    as of :func:`~rmqctl.engine.settings.logdirectories.log_directories`."""
+    as in :func:`~rmqctl.engine.settings.logdirectories.log_directories`."""
     pool = None
     if config.is_transient_store_pool_enable:
         from rmqctl.engine.files.bufferpool import TransientStorePool

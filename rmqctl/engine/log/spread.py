@@ -24,7 +24,7 @@ from rmqctl.errors import AmbiguousLog
 
 
 def log_files(root: Path, config: MessageStoreConfig, file_size: int) -> MappedFileQueue:
-    """The files of a store's log, wherever they lie; errors as of :func:`log_directories`."""
+    """The files of a store's log, wherever they lie; errors as in :func:`log_directories`."""
     directories = log_directories(root, config)
     if directories.dledger is not None:
         return DLedgerFileQueue(directories, file_size)
@@ -44,7 +44,7 @@ def log_files_writer(
 
 
 def open_commit_log(root: Path, config: MessageStoreConfig, file_size: int) -> CommitLog:
-    """A store's log for reading, wherever its files lie; errors as of :func:`log_directories`."""
+    """A store's log for reading, wherever its files lie; errors as in :func:`log_directories`."""
     files = log_files(root, config, file_size)
     return CommitLog(files.directory, file_size, files=files)
 

@@ -88,7 +88,7 @@ class ConsumeQueue:
         :param files: the queue's files, when they do not lie in ``directory`` or are open for
             writing.
         :param strict: refuse irregular files; else such a file is read as far as it has units.
-        :param drops_empty: as of :meth:`MappedFileQueue.check_lengths`.
+        :param drops_empty: as in :meth:`MappedFileQueue.check_lengths`.
         :raises FileLengthContradiction, NotAFile: a file is irregular, and ``strict`` is set.
         :raises CannotRead: the system refuses.
         """

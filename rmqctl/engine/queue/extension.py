@@ -105,7 +105,7 @@ class ConsumeQueueExtWriter(ConsumeQueueExt):
     """The extension files of one queue, open for writing.
 
     :param file_size: bytes of a new file. :param root: the directory below which no link is
-        followed. :param unsynced: as of :class:`MappedFileQueueWriter`.
+        followed. :param unsynced: as in :class:`MappedFileQueueWriter`.
     """
 
     files: MappedFileQueueWriter

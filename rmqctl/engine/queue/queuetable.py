@@ -61,7 +61,7 @@ class ConsumeQueueTable(ABC):
         """:param ext_directory: the directory of the queues' extension; None: they have none.
         :param log_range: returns the log's first and end offset, to which a queue is cut when it is
             opened; None: queues are not cut.
-        :param strict: as of :class:`ConsumeQueue`. :param drops_empty: as of
+        :param strict: as in :class:`ConsumeQueue`. :param drops_empty: as in
             :class:`ConsumeQueue`, for :meth:`check_goes_on` and a start's plan."""
         self.directory = directory
         self.file_size = file_size
@@ -125,7 +125,7 @@ class ConsumeQueueTable(ABC):
         opened as it is stored, since this table may cut it to the log.
 
         :param cut: the queue offset from which on a start would remove all units; None: of none.
-        :raises QueueHasHole, DamagedStore, FileLengthContradiction: as of :meth:`next_offset`.
+        :raises QueueHasHole, DamagedStore, FileLengthContradiction: as in :meth:`next_offset`.
         :raises SymbolicLinkRefused, NoDirectoryToWriteTo: likewise, and when a file is a link.
         """
         where = self._directory_of(topic, queue_id)
@@ -255,7 +255,7 @@ def open_queue_table(
     """The queues of a store for reading, in files or in RocksDB, whichever its broker reads.
     Without the package that reads RocksDB, a store with queues there seems to have none.
 
-    :param strict: as of :class:`ConsumeQueue`.
+    :param strict: as in :class:`ConsumeQueue`.
     """
     database = queues_in_rocksdb(root, config)
     if database is not None:

@@ -58,8 +58,8 @@ class ConsumeQueueWriter(ConsumeQueue):
         drops_empty: bool = False,
         unsynced: Unsynced | None = None,
     ) -> None:
-        """:param root: the directory below which no link is followed. :param drops_empty: as of
-            :class:`ConsumeQueue`, for :meth:`clear_from`. :param unsynced: as of
+        """:param root: the directory below which no link is followed. :param drops_empty: as in
+            :class:`ConsumeQueue`, for :meth:`clear_from`. :param unsynced: as in
             :class:`MappedFileQueueWriter`.
         :raises FileLengthContradiction, NotAFile, CannotRead: a file is irregular.
         """
@@ -368,7 +368,7 @@ class ConsumeQueueWriter(ConsumeQueue):
 
     def _make_file(self, file_from_offset: int, units: bytes) -> None:
         """Makes the next file with its first units. They are on disk with the file, so the
-        extension units that they point to are forced there before. Errors as of
+        extension units that they point to are forced there before. Errors as in
         :meth:`MappedFileQueueWriter.append_file`."""
         if self._ext is not None and self.files.is_durable:
             self._ext.files.sync()

@@ -189,9 +189,8 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
         if is_hole or (one.last is not None and first > one.end):
             begins.append(_behind(log, one.last))
     if not any(one.last for one in facts):
-        begins.append(
-            log.min_offset
-        )  # As after a clean stop: who removes all queues wants them new.
+        # As after a clean stop: a user who has removed all queues wants them made anew.
+        begins.append(log.min_offset)
     if index.end is not None:
         begins.append(_record_at(log, index.end))
     dispatch_from, hold_back = _begin(log, min(begins), end)
