@@ -4,8 +4,8 @@ They are in ``consumerOffset.json``. A broker with ``enableLmq`` keeps all its o
 ``lmqConsumerOffset.json``, where a light group has one offset, that of queue 0
 (``LmqConsumerOffsetManager``). Everything else in the file stays as it is.
 
-Each change is first noted in a journal that no broker reads. The ``.bak`` would not do: as soon as
-a broker runs again, it is overwritten every few seconds.
+Each change is first noted in a journal that no broker reads. The ``.bak`` would not do: a running
+broker soon overwrites it.
 """
 
 from __future__ import annotations
