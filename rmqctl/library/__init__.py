@@ -1,6 +1,6 @@
-"""What programs use: a store, its topics and queues, and messages, as Python has such things.
+"""The Python API: a store, its topics, its queues and its messages as Python objects.
 
-It is the engine and the operations beneath the command line, in Python's manners: mappings and
-slices, context managers, ``ValueError`` after a close, warnings for what cannot be read. What is
-public is in :data:`rmqctl.__all__`. Other rooms use none of it.
+It presents the engine and the operations that the command line uses, in the manners of Python:
+mappings and slices, context managers, ``ValueError`` after a close, warnings for what cannot be
+read. The public names are in :data:`rmqctl.__all__`. Other rooms use none of it.
 """

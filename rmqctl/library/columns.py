@@ -1,4 +1,4 @@
-"""Messages as columns of Apache Arrow, batch by batch; loaded when they are asked for."""
+"""Messages as columns of Apache Arrow, batch by batch. The module is loaded on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be read, told as Python tells such things: as a warning."""
+"""Damage is told as a Python warning."""
 
 from __future__ import annotations
 
@@ -9,39 +9,41 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rmqctl.engine.record.record import Damage
 
-#: Warnings of one loop: Python keeps the text of each, and a log may be nothing but damage.
+#: How many warnings one loop gives: Python keeps the text of each, and a log may be full of damage.
 _MOST = 100
 
 
 class DamageWarning(UserWarning):
-    """A part of the store cannot be read, and the messages that were there are passed over.
+    """A part of the store cannot be read; its messages are passed over.
 
     ``warnings.simplefilter("error", rmqctl.DamageWarning)`` makes an exception of it.
     """
 
 
 class DamageTeller:
-    """Warns of the damage that one loop over messages meets, in the name of that loop."""
+    """Warns of the damage that one loop over messages meets. The warning names the line of that
+    loop."""
 
     def __init__(self) -> None:
         self._told = 0
 
     def of_log(self, damage: Damage) -> None:
-        """A stretch of the log is no record."""
+        """Warns of a stretch of the log that is no record."""
         self.tell(
             f"{damage.length} bytes of the log at physical offset {damage.physical_offset} are no "
             f"record: {damage.reason}"
         )
 
     def of_queue(self, topic: str, queue_id: int, unread: list[int]) -> None:
-        """Messages of a queue cannot be read: at one queue offset, or from one to another."""
+        """Warns of unreadable messages of a queue: at one queue offset, or from one to another."""
         offsets = " to ".join(str(offset) for offset in unread)
         self.tell(
             f"the messages of {topic!r} queue {queue_id} at queue offset {offsets} cannot be read"
         )
 
     def of_bodies(self, count: int) -> None:
-        """Bodies of a batch are shown that are not what was stored."""
+        """Warns of bodies in a batch that do not agree with their CRC, and are given all the
+        same."""
         self.tell(
             f"{count} bodies of a batch are not what was stored: the column status names them"
         )

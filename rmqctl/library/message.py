@@ -1,4 +1,4 @@
-"""``Message``: a record of the log, as a consumer or a program sees it."""
+"""``Message``: a record of the log, as a program sees it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Message:
     """One message of a store.
 
-    Everything but its body is a copy, and is there when the store is closed. The body is read when
-    it is asked for, every time.
+    Everything but its body is copied, and so available after the store is closed. The body is read
+    from the store each time that it is asked for.
     """
 
     __slots__ = ("_properties", "_record", "_store")
@@ -49,7 +49,7 @@ class Message:
 
     @property
     def queue_offset(self) -> int:
-        """Its number in its queue; 0 for prepared and rollback messages, which are in none."""
+        """Its queue offset; 0 for prepared and rollback messages, which are in no queue."""
         return self._record.queue_offset
 
     @property
@@ -64,12 +64,12 @@ class Message:
 
     @property
     def msg_id(self) -> str:
-        """Its offset message id: broker and physical offset, in hexadecimal."""
+        """Its offset message id: the broker's address and the physical offset, in hexadecimal."""
         return self._record.msg_id
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties; changing them changes nothing in the store."""
+        """All its properties; to change them changes nothing in the store."""
         if self._properties is None:
             self._properties = self._record.properties
         return self._properties
@@ -81,7 +81,7 @@ class Message:
 
     @property
     def unique_key(self) -> str | None:
-        """What the client made for it (``UNIQ_KEY``), and calls the message id."""
+        """The id that the client made for it (``UNIQ_KEY``); clients call it the message id."""
         return self.properties.get(PROPERTY_UNIQ_KEY)
 
     @property
@@ -95,17 +95,17 @@ class Message:
 
     @property
     def store_time(self) -> datetime | None:
-        """``store_timestamp`` in UTC; None where that is in no calendar."""
+        """``store_timestamp`` in UTC; None where the calendar does not go that far."""
         return moment_of(self.store_timestamp)
 
     @property
     def born_timestamp(self) -> int:
-        """When the producer made it, in milliseconds."""
+        """When the producer made the message, in milliseconds."""
         return self._record.born_timestamp
 
     @property
     def born_time(self) -> datetime | None:
-        """``born_timestamp`` in UTC; None where that is in no calendar."""
+        """``born_timestamp`` in UTC; None where the calendar does not go that far."""
         return moment_of(self.born_timestamp)
 
     @property
@@ -127,7 +127,7 @@ class Message:
     def body(self) -> bytes:
         """The body as a consumer gets it: decompressed where it is stored compressed.
 
-        :raises BodyUnreadable: it is not what was stored, or does not decompress.
+        :raises BodyUnreadable: it does not agree with its CRC, or cannot be decompressed.
         :raises ValueError: the store is closed.
         """
         stored = self.stored_body
@@ -143,13 +143,13 @@ class Message:
 
     @property
     def stored_body(self) -> bytes:
-        """The bytes that stand in the log, whatever became of them. :raises ValueError: the store
-        is closed."""
+        """The body's bytes as they are in the log, unchecked. :raises ValueError: the store is
+        closed."""
         return self._store.engine.body(self._record)
 
     @property
     def status(self) -> str:
-        """``ok``, or ``body-crc-mismatch``: the body is not what was stored.
+        """``ok``, or ``body-crc-mismatch`` where the body does not agree with its CRC.
 
         :raises ValueError: the store is closed.
         """
@@ -159,9 +159,9 @@ class Message:
     def to_dict(self, body: str = "base64") -> MessageRow:
         """The row that ``rmqctl walk commitlog`` prints, which :meth:`Store.put_all` takes.
 
-        :param body: how the stored body is spelled: ``base64``, ``hex``, ``utf8``; ``none``:
-            without it.
-        :raises ValueError: the store is closed, or nothing is spelled so.
+        :param body: how the stored body is written: ``base64``, ``hex`` or ``utf8``; ``none``
+            leaves it out.
+        :raises ValueError: the store is closed, or ``body`` is none of these.
         """
         if body not in ("none", "base64", "hex", "utf8"):
             raise ValueError(f"a body is spelled base64, hex or utf8, or none: not {body!r}")

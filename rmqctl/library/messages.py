@@ -1,4 +1,4 @@
-"""``Messages``: some messages of a store, read when they are iterated over."""
+"""``Messages``: messages of a store that are read while a loop goes over them."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 
 
 class Messages(ABC):
-    """Messages of a store, in an order, read anew by every loop and held by none.
+    """Messages of a store, in an order. Each loop reads them anew, and none of them is held.
 
-    A store, a topic and a queue are such, and so are their parts. What cannot be read is passed
-    over with a :class:`~rmqctl.library.damage.DamageWarning`.
+    A store, a topic and a queue are such messages, and so are their parts. Messages that cannot be
+    read are passed over with a :class:`~rmqctl.library.damage.DamageWarning`.
     """
 
     def __init__(self, store: Store, since: int | None = None, until: int | None = None) -> None:
-        """:param since: the least store time in milliseconds. :param until: the last."""
+        """:param since: the earliest store time in milliseconds. :param until: the latest."""
         self._store = store
         self._since = since
         self._until = until
 
     def __iter__(self) -> Iterator[Message]:
-        """:raises ValueError: the store is closed, or is while the loop runs."""
+        """:raises ValueError: the store is closed, before the loop or while it runs."""
         store = self._store
         for record in self._records():
             yield Message(store, record)
             store.check_open()
 
     def between(self, since: Moment | None = None, until: Moment | None = None) -> Messages:
-        """Those of them that were stored from ``since`` to ``until``, both inclusive.
+        """The messages among them that were stored from ``since`` to ``until``, both inclusive.
 
         A time is a ``datetime``, text in ISO 8601 (both local when they name no zone), or epoch
-        milliseconds; None is no limit. A queue, and a topic, is searched by halves for the time,
-        as ``rmqctl offset`` does; of the log of a whole store those files are read that may hold
-        such messages, by the first ones of each: a clock that was set back by more than an hour
-        may hide some.
+        milliseconds; None is no limit. A queue or a topic is searched for the time by bisection, as
+        ``rmqctl offset`` does. Of a whole store, those files of the log are read that may hold such
+        messages, judged by the first record of each: where a clock was set back by more than an
+        hour, some messages may be missing.
 
-        :raises ValueError: one is no time, or they are the wrong way round.
+        :raises ValueError: one of them is no time, or ``since`` is later than ``until``.
         """
         low, high = milliseconds(since), milliseconds(until)
         if low is not None and high is not None and low > high:
@@ -58,15 +58,16 @@ class Messages(ABC):
         return self._between(max(known, default=None), min(limits, default=None))
 
     def to_arrow(self, columns: Iterable[str] | None = None) -> pa.RecordBatchReader:
-        """The same messages as columns, read batch by batch: ``read_all`` makes a table of them,
-        ``read_pandas`` a data frame; polars and duckdb take the reader, or these messages.
+        """The same messages as columns, read batch by batch. The reader's ``read_all`` makes a
+        table of them, ``read_pandas`` a data frame; polars and duckdb take the reader, or these
+        messages themselves.
 
-        A row whose ``status`` is ``damage`` is a stretch of the log that cannot be read, and its
-        other columns are null; without the column ``status`` there are no such rows, but a
-        :class:`~rmqctl.library.damage.DamageWarning`.
+        A row whose ``status`` is ``damage`` stands for a stretch of the log that cannot be read.
+        Only the columns that say which one, and why, have values in it. Without the column
+        ``status`` a :class:`~rmqctl.library.damage.DamageWarning` takes the place of such rows.
 
-        :param columns: in this order; None: all but ``body``, which is the stored one and may be
-            compressed. Names and types are those of Spark's data source.
+        :param columns: the columns in their order; None: all but ``body``. That is the stored body,
+            which may be compressed. Names and types are those of Spark's data source.
         :raises ArrowMissing: pyarrow is not installed.
         :raises ValueError: there is no such column, or the store is closed.
         """
@@ -75,17 +76,17 @@ class Messages(ABC):
         return reader(self, columns)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The messages for whoever takes Arrow streams (the PyCapsule interface)."""
+        """The messages as an Arrow stream (the PyCapsule interface)."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     @property
     def store(self) -> Store:
-        """The store that they are of."""
+        """The store that they belong to."""
         return self._store
 
     @abstractmethod
     def _between(self, since: int | None, until: int | None) -> Messages:
-        """The same messages within other times."""
+        """The same messages, limited to other times."""
 
     @abstractmethod
     def _records(self) -> Iterator[Record]:
@@ -103,7 +104,7 @@ class Messages(ABC):
         )
 
     def _times_told(self) -> str:
-        """What a ``repr`` says of the times."""
+        """The times as the ``repr`` shows them."""
         told = ""
         if self._since is not None:
             told += f" since {self._since}"
@@ -113,15 +114,15 @@ class Messages(ABC):
 
 
 def log_end(store: Store) -> int | None:
-    """Where a loop over the log ends that begins now: a store that is written grows meanwhile, even
-    by what the loop itself puts; None: where the log ends."""
+    """The physical offset at which a loop over the log that begins now ends; None: at the end of
+    the log. A store open for writing may grow meanwhile, even by what the loop itself puts."""
     engine = store.engine
     return engine.max_offset if engine.writable else None
 
 
 class LogMessages(Messages):
-    """Messages in the order of the log: those that a crash has left out of the queues, and those
-    whose topic was deleted, are among them."""
+    """Messages in the order of the log. They include those that a crash has left out of the queues,
+    and those of deleted topics."""
 
     def _between(self, since: int | None, until: int | None) -> Messages:
         return LogMessages(self._store, since, until)

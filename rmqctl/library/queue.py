@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
     from rmqctl.library.store import Store
 
-#: Units that are read at once.
+#: How many units are read at once: the first time, and at most.
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 8, 1024
 
 
 def _units(
     queue: ConsumeQueue | BatchUnits, offsets: range
 ) -> Iterator[tuple[int, Unit | BatchUnit | None]]:
-    """The units at queue offsets, in their order; None where there is none. Those of neighbours are
-    read together, a few more every time: the first one keeps nobody waiting."""
+    """The units at queue offsets, in their order; None where there is none. Neighbours are read
+    together, twice as many each time, so that the first unit comes at once."""
     if offsets.step not in (1, -1):
         yield from ((queue_offset, queue.unit(queue_offset)) for queue_offset in offsets)
         return
@@ -44,7 +44,7 @@ def _units(
 def _each_once(
     units: Iterator[tuple[int, Unit | BatchUnit | None]],
 ) -> Iterator[tuple[int, Unit | BatchUnit | None]]:
-    """Of neighbours with the same unit the first one."""
+    """Leaves out each unit that is the same as the one before it."""
     last = None
     for queue_offset, unit in units:
         if unit is None or unit != last:
@@ -53,8 +53,8 @@ def _each_once(
 
 
 class QueueMessages(Messages):
-    """Messages of a queue by their queue offsets. In a batch queue (5.x) a message is a record,
-    which may hold several: it is given once, and has the queue offset of the first."""
+    """Messages of a queue by their queue offsets. In a batch queue (5.x) a record may hold several
+    messages. It is given once, as one message with the queue offset of its first."""
 
     def __init__(
         self,
@@ -65,7 +65,8 @@ class QueueMessages(Messages):
         since: int | None = None,
         until: int | None = None,
     ) -> None:
-        """:param offsets: None: all that the queue has. The others as of :class:`Messages`."""
+        """:param offsets: queue offsets; None: all that the queue has. The other parameters are
+        those of :class:`Messages`."""
         super().__init__(store, since, until)
         self._topic = topic
         self._queue_id = queue_id
@@ -90,7 +91,7 @@ class QueueMessages(Messages):
         return QueueMessages(self._store, self._topic, self._queue_id, self._chosen, since, until)
 
     def _within_times(self, queue: ConsumeQueue | BatchUnits) -> range:
-        """The offsets without those that lie before or behind the times asked for."""
+        """The queue offsets without those before ``since`` and behind ``until``."""
         offsets = self._offsets()
         if offsets.step != 1 or (self._since is None and self._until is None):
             return offsets
@@ -126,7 +127,7 @@ class QueueMessages(Messages):
             damage.of_queue(self._topic, self._queue_id, unread)
 
     def _record(self, queue: ConsumeQueue | BatchUnits, queue_offset: int) -> Record | None:
-        """The record of a queue offset; None when there is none that its unit can mean."""
+        """The record of a queue offset; None where its unit leads to no record of its size."""
         return self._record_of(queue.unit(queue_offset))
 
     def _record_of(self, unit: Unit | BatchUnit | None) -> Record | None:
@@ -145,7 +146,7 @@ class QueueMessages(Messages):
 
 
 class NumberedMessages(QueueMessages):
-    """Those that have numbers, which are counted and asked for one by one."""
+    """Messages that can be counted, and asked for by a number."""
 
     def __len__(self) -> int:
         return len(self._offsets())
@@ -154,7 +155,7 @@ class NumberedMessages(QueueMessages):
         return iter(QueueSlice(self._store, self._topic, self._queue_id, self._offsets()[::-1]))
 
     def _at(self, queue_offset: int) -> Message:
-        """:raises MessageUnreadable: there is none that can be read."""
+        """:raises MessageUnreadable: there is no readable message at the queue offset."""
         queue = self._queue()
         record = None if queue is None else self._record(queue, queue_offset)
         if record is None:
@@ -165,7 +166,7 @@ class NumberedMessages(QueueMessages):
 
 
 class QueueSlice(NumberedMessages):
-    """A part of a queue: a sequence that is counted from 0, as every slice is."""
+    """A part of a queue: a sequence whose numbers begin with 0, as those of every slice do."""
 
     @overload
     def __getitem__(self, key: int) -> Message: ...
@@ -182,10 +183,11 @@ class QueueSlice(NumberedMessages):
 class Queue(NumberedMessages):
     """A consume queue: its messages by their queue offsets.
 
-    ``queue[10]`` is the message with queue offset 10, whatever the first one is, and ``queue[-1]``
-    the last; ``queue[10:20]``, ``queue[-100:]`` are parts. ``len(queue)`` counts the messages
-    within reach, from ``min_offset`` on. In a batch queue (5.x) one record may hold several of
-    them: it is their message, of a loop once.
+    ``queue[10]`` is the message with queue offset 10, whatever the first queue offset is, and
+    ``queue[-1]`` is the last message; ``queue[10:20]`` and ``queue[-100:]`` are parts.
+    ``len(queue)`` counts from ``min_offset``, the oldest message that the log still has. In a batch
+    queue (5.x) a record may hold several messages: it is the message at each of their queue
+    offsets, and a loop gives it once.
     """
 
     @property
@@ -198,12 +200,12 @@ class Queue(NumberedMessages):
 
     @property
     def min_offset(self) -> int:
-        """Queue offset of the oldest message within reach."""
+        """Queue offset of the oldest message that the log still has."""
         return self._offsets().start
 
     @property
     def max_offset(self) -> int:
-        """Queue offset that the next message gets."""
+        """Queue offset of the next message that will be put."""
         return self._offsets().stop
 
     @overload
@@ -213,9 +215,10 @@ class Queue(NumberedMessages):
     def __getitem__(self, key: slice) -> QueueSlice: ...
 
     def __getitem__(self, key: int | slice) -> Message | QueueSlice:
-        """:raises IndexError: the queue has no such offset.
-        :raises MessageUnreadable: its message cannot be read. :raises ValueError: the store is
-        closed."""
+        """:raises IndexError: the queue has no such queue offset.
+        :raises MessageUnreadable: its message cannot be read.
+        :raises ValueError: the store is closed.
+        """
         offsets = self._offsets()
         if isinstance(key, slice):
             chosen = _sliced(offsets, key)
@@ -240,12 +243,16 @@ class Queue(NumberedMessages):
 
 
 def _sliced(offsets: range, key: slice) -> range:
-    """What a slice by queue offsets leaves of them; negative ones count from the end."""
+    """The part of ``offsets`` that a slice by queue offsets names; negative ones count from the
+    end."""
+    # For ``range`` too a negative place counts from the end, and so cannot mean one in front.
+    in_front = -len(offsets) - 1 if key.step is not None and index(key.step) < 0 else 0
 
     def moved(place: int | None) -> int | None:
         if place is None:
             return None
         queue_offset = index(place) + (offsets.stop if index(place) < 0 else 0)
-        return max(queue_offset - offsets.start, 0)
+        number = queue_offset - offsets.start
+        return number if number >= 0 else in_front
 
     return offsets[moved(key.start) : moved(key.stop) : key.step]

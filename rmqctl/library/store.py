@@ -32,17 +32,18 @@ def open(
 ) -> Store:
     """Opens a store, for reading unless it is to be ``writable``; close it, or use ``with``.
 
-    Reading changes no byte and takes no lock, so it is safe beside a running broker; what a broker
-    appends afterwards is not seen in the queues. Writing takes the store's lock, and does first
-    what a broker's start would do.
+    Reading changes no byte and takes no lock, so it is safe beside a running broker. What that
+    appends after the opening is not seen in the queues. A store opened for writing takes the lock,
+    and first does what a broker's start would do.
 
     :param path: the directory that holds ``commitlog/`` and ``consumequeue/``.
-    :param create: make the store where there is none; it must be ``writable`` then.
-    :param broker_conf: the broker's own file, where its sizes are not the defaults.
+    :param create: make the store where there is none; this needs ``writable``.
+    :param broker_conf: the broker's own ``broker.conf``; needed where its sizes are not the
+        defaults.
     :raises StoreNotFound, NotAStore: there is no store at ``path``.
-    :raises StoreInUse: it is to be written, and a broker, or another program, holds its lock.
-    :raises DamagedStore: it is to be written, and a start would lose what is there.
-    :raises BrokerConfError: ``broker_conf`` is none.
+    :raises StoreInUse: it is opened for writing, and a broker or another program holds its lock.
+    :raises DamagedStore: it is opened for writing, and a start would lose messages.
+    :raises BrokerConfError: ``broker_conf`` cannot be read, or is no such file.
     """
     if create and not writable:
         raise ValueError("a store that is created is writable: say writable=True as well")
@@ -61,12 +62,13 @@ def open(
 class Store(LogMessages):
     """A store that :func:`open` has opened: its messages in the order of the log, and its topics.
 
-    After :meth:`close` everything that would read raises ``ValueError``, of the store and of all
-    that was taken from it; what a message has copied stays. Any thread may read.
+    After :meth:`close`, whatever would read from the store raises ``ValueError``, also in the
+    topics, queues and messages that were taken from it; the copied parts of a message stay. Any
+    thread may read.
     """
 
     def __init__(self, engine: MessageStore) -> None:
-        """:param engine: a store of the engine, which is closed with this one."""
+        """:param engine: the engine's store, which is closed with this one."""
         super().__init__(self)
         self._engine = engine
         self._closed = False
@@ -85,7 +87,8 @@ class Store(LogMessages):
 
     @property
     def engine(self) -> MessageStore:
-        """The engine beneath, for what is not here. :raises ValueError: the store is closed."""
+        """The engine's store, for whatever this class lacks. :raises ValueError: the store is
+        closed."""
         self.check_open()
         return self._engine
 
@@ -98,12 +101,12 @@ class Store(LogMessages):
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        """Topics that have queues, by their names, sorted."""
+        """The topics that have queues, by name and sorted."""
         self.check_open()
         return Topics(self)
 
     def topic(self, name: str) -> Topic:
-        """``topics[name]``. :raises KeyError: it has no queues."""
+        """``topics[name]``. :raises KeyError: the topic has no queues."""
         return self.topics[name]
 
     @property
@@ -115,7 +118,8 @@ class Store(LogMessages):
     def message(self, place: int | str) -> Message:
         """The message at a physical offset, or that of an offset message id.
 
-        :raises NoRecordAt: there is none. :raises UsageError: the text is no message id.
+        :raises NoRecordAt: there is no record.
+        :raises UsageError: the text is no message id.
         """
         from rmqctl.operations.look.message import parse_physical_offset
         from rmqctl.operations.look.recordstarts import require_record
@@ -127,11 +131,12 @@ class Store(LogMessages):
     def find(
         self, text: str, topic: str | None = None, *, scan: bool = False, limit: int = 100
     ) -> Iterator[Message]:
-        """Messages with that key, unique key or offset message id, by the index.
+        """The messages with a key, a unique key or an offset message id, looked up in the index.
 
-        :param topic: of this topic only. :param scan: then read the whole log for those that the
-            index does not have, or that have the text in a property or the body.
-        :param limit: so many at most.
+        :param topic: messages of this topic only.
+        :param scan: read the whole log afterwards, for messages that the index does not have, or
+            that have the text in a property or the body.
+        :param limit: give so many messages at most.
         :raises UsageError: the text is empty.
         """
         from rmqctl.operations.look.find import Wanted, find
@@ -142,8 +147,8 @@ class Store(LogMessages):
                 yield self.message(row["physical_offset"])
 
     def verify(self) -> Iterator[Finding]:
-        """What is wrong with the store, as ``rmqctl verify`` finds it; a sound one yields nothing
-        but what is worth knowing (``severity`` ``info``)."""
+        """The findings of ``rmqctl verify``. A sound store yields only findings that are worth
+        knowing (``severity`` ``info``)."""
         from rmqctl.operations.verify import Finding, verify
 
         engine = self.engine
@@ -164,12 +169,12 @@ class Store(LogMessages):
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
     ) -> Message:
-        """Appends a message as a broker does; the message as it is stored, a delayed one in the
-        schedule topic. It is on disk when this returns.
+        """Appends a message as a broker does. It is on disk when this returns: the message as it is
+        stored, so a delayed one is in the schedule topic.
 
         :param body: text is stored as UTF-8.
-        :raises PutRefused: a broker would not take it, or the disk is full.
-        :raises UsageError: a value could not be read back as it is.
+        :raises PutRefused: a broker would not take the message, or the disk is full.
+        :raises UsageError: a value could not be read back as it was given.
         :raises NotWritable: the store is open for reading.
         """
         from rmqctl.library.writing import put_one
@@ -186,15 +191,16 @@ class Store(LogMessages):
         ignore_body_crc: bool = False,
         ignore_unknown: bool = False,
     ) -> int:
-        """Appends many messages in order, flushing in bulks; how many they are.
+        """Appends many messages in order, and forces them to disk in bulks. Returns how many they
+        are.
 
-        A mapping has the fields of a line of ``rmqctl put --from``, and a message of another store
-        stays what it was. Messages may be of a generator, of any number. What it puts into this
-        store itself is refused with a RuntimeError: it gives those messages, too.
+        A mapping has the fields of a line of ``rmqctl put --from``. A message of another store
+        keeps all its fields. A generator may give any number of messages. It must not itself put
+        messages into this store, which is refused with a RuntimeError.
 
-        :param ignore_body_crc: take bodies that are not what was stored.
+        :param ignore_body_crc: take bodies that do not agree with their CRC.
         :param ignore_unknown: pass over fields that no message has.
-        :raises PutRefused, UsageError: as of :meth:`put`; what came before is stored.
+        :raises PutRefused, UsageError: as of :meth:`put`; the messages before it are stored.
         :raises NotWritable: the store is open for reading.
         """
         from rmqctl.library.writing import put_all
@@ -215,7 +221,8 @@ class Store(LogMessages):
     # --- closing -------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Closes the store, once; one that is written is closed as a broker's stop does it."""
+        """Closes the store; a second call does nothing. A store that was open for writing is closed
+        as a broker's stop does it."""
         if not self._closed:
             self._closed = True
             self._engine.close()

@@ -1,10 +1,10 @@
-"""Times as programs give them, and as the store has them."""
+"""Converts times between the forms that programs use and the store's epoch milliseconds."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-#: What may stand for a time: epoch milliseconds, ISO 8601, a datetime. Without a zone it is local.
+#: A time: epoch milliseconds, text in ISO 8601, or a datetime. Without a zone it is local.
 Moment = int | str | datetime
 
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
@@ -13,10 +13,11 @@ _SECONDS = range(1_000_000_000, 10_000_000_000)
 
 
 def milliseconds(moment: Moment | None) -> int | None:
-    """Epoch milliseconds; None stays None.
+    """A time in epoch milliseconds; None stays None.
 
-    :raises ValueError: a text is no time, or a number is one of seconds.
-    :raises TypeError: it is neither.
+    :raises ValueError: a text is no time, a number seems to be in seconds, or a time lies outside
+        the calendar.
+    :raises TypeError: the value is of no type of :data:`Moment`.
     """
     if moment is None:
         return None
@@ -30,11 +31,14 @@ def milliseconds(moment: Moment | None) -> int | None:
         raise TypeError(
             f"a time is a datetime, ISO 8601 or epoch milliseconds, not {type(moment).__name__}"
         )
-    return (moment.astimezone() - _EPOCH) // _MILLISECOND
+    try:
+        return (moment.astimezone() - _EPOCH) // _MILLISECOND
+    except OverflowError:
+        raise ValueError(f"{moment.isoformat()} is in no calendar of UTC") from None
 
 
 def moment_of(timestamp: int) -> datetime | None:
-    """Epoch milliseconds as a datetime in UTC; None: no calendar has it."""
+    """Epoch milliseconds as a datetime in UTC; None where the calendar does not go that far."""
     try:
         return _EPOCH + timestamp * _MILLISECOND
     except OverflowError:

@@ -1,4 +1,4 @@
-"""``Topic``: the queues of a topic together; and topics and queues as mappings."""
+"""``Topic``: all queues of a topic; and the mappings of topics and of queues."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rmqctl.library.queue import Queue, QueueMessages
 if TYPE_CHECKING:
     from rmqctl.library.store import Store
 
-#: So many names a repr shows.
+#: How many names a repr shows.
 _NAMES = 5
 
 
 class TopicMessages(Messages):
-    """Messages of a topic's queues, in the order of the log."""
+    """The messages of all queues of a topic, in the order of the log."""
 
     def __init__(
         self, store: Store, topic: str, since: int | None = None, until: int | None = None
@@ -35,7 +35,7 @@ class TopicMessages(Messages):
             QueueMessages(self._store, self._topic, number, None, self._since, self._until)
             for number in queue_ids(self._store, self._topic)
         )
-        # What a queue has is in the order of the log.
+        # The messages of each queue are in the order of the log already.
         yield from merge(
             *(part._records() for part in parts), key=lambda record: record.physical_offset
         )
@@ -53,7 +53,7 @@ class Topic(TopicMessages):
 
     @property
     def queues(self) -> Mapping[int, Queue]:
-        """Its queues by their numbers, in order."""
+        """Its queues, by queue number and in that order."""
         return Queues(self._store, self._topic)
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Topic(TopicMessages):
 
 
 def queue_ids(store: Store, topic: str) -> list[int]:
-    """Numbers of a topic's queues, in order; none of a name that is no topic's.
+    """The numbers of a topic's queues, in order; empty for a name that no topic has.
 
     :raises CannotRead: the system refuses to list them. :raises ValueError: the store is closed.
     """
@@ -77,7 +77,7 @@ def queue_ids(store: Store, topic: str) -> list[int]:
 
 
 class Queues(Mapping[int, Queue]):
-    """Queues of a topic by their numbers."""
+    """The queues of a topic, by queue number."""
 
     def __init__(self, store: Store, topic: str) -> None:
         self._store = store
@@ -100,7 +100,7 @@ class Queues(Mapping[int, Queue]):
 
 
 class Topics(Mapping[str, Topic]):
-    """Topics of a store that have queues, by their names, sorted."""
+    """The topics of a store that have queues, by name and sorted."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -128,7 +128,7 @@ class Topics(Mapping[str, Topic]):
 
 
 def _shown(names: list[str] | list[int]) -> str:
-    """The first names, and how many more there are; whatever a terminal would obey is escaped."""
+    """The first names, and how many more there are. Control characters are escaped."""
     told = ", ".join(repr(name) for name in names[:_NAMES])
     more = len(names) - _NAMES
     return f"{told} and {more} more" if more > 0 else told or "none"

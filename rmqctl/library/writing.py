@@ -1,4 +1,4 @@
-"""Puts of a :class:`~rmqctl.library.store.Store`; loaded with the first one."""
+"""The puts of a :class:`~rmqctl.library.store.Store`. The module is loaded with the first one."""
 
 from __future__ import annotations
 

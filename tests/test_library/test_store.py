@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tests.conftest import Golden
 from tests.test_cli.conftest import BROKER_CONF, CONFIG, NASTY, message
 
 _LONG_AGO = 1_700_000_000_000
+_WEST = timezone(timedelta(hours=-5))
 
 
 @pytest.fixture
@@ -104,6 +105,7 @@ def test_a_queue_is_asked_by_queue_offset(store: rmqctl.Store) -> None:
     assert offsets(queue[-3:]) == [17, 18, 19] and offsets(queue[18:99]) == [18, 19]
     assert offsets(queue[::5]) == [0, 5, 10, 15] and offsets(queue[3::-1]) == [3, 2, 1, 0]
     assert offsets(reversed(queue)) == list(range(19, -1, -1))
+    assert offsets(queue[:-99:-1]) == offsets(queue)[::-1] and offsets(queue[-99::-1]) == []
     assert offsets(queue[30:]) == [] and len(queue[30:]) == 0
     for nowhere in (20, -21):
         with pytest.raises(IndexError, match="the queue has 0 to 19"):
@@ -121,6 +123,8 @@ def test_a_queue_whose_first_messages_are_gone(root: Path) -> None:
         assert offsets(queue) == list(range(first, 20)) == offsets(queue[:])
         assert offsets(queue[first + 1 : first + 3]) == [first + 1, first + 2]
         assert offsets(queue[0 : first + 1]) == [first]
+        assert offsets(queue[first + 1 : 0 : -1]) == [first + 1, first]
+        assert offsets(queue[first - 1 :: -1]) == []
         with pytest.raises(IndexError):
             queue[first - 1]
 
@@ -147,6 +151,9 @@ def test_between_two_times(store: rmqctl.Store) -> None:
         store.between(1_700_000_000)
     with pytest.raises(ValueError, match="isoformat"):
         store.between("yesterday evening")
+    for late in (datetime.max.replace(tzinfo=_WEST), "9999-12-31T23:59:59-05:00"):
+        with pytest.raises(ValueError, match=r"out of range|in no calendar of UTC"):
+            store.between(until=late)
     with pytest.raises(TypeError, match="not float"):
         store.between(1.5)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Units of a batch queue (5.x) by queue offsets, as those of a consume queue are asked for."""
+"""The units of a batch queue (5.x), looked up by queue offset as those of a consume queue are."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 class BatchUnits:
-    """A batch queue whose units stand at each queue offset of the messages that they are of.
+    """A batch queue in which a unit is found by the queue offset of any message of its record.
 
-    Its files are open as long as it is referred to.
+    Its files are open as long as this object lives.
     """
 
     def __init__(self, queue: BatchConsumeQueue) -> None:
@@ -20,7 +20,8 @@ class BatchUnits:
         self.min_offset, self.max_offset = queue.min_offset, queue.max_offset
 
     def unit(self, queue_offset: int) -> BatchUnit | None:
-        """The unit whose record holds the message with a queue offset; None where none does."""
+        """The unit whose record holds the message with a queue offset; None where there is
+        none."""
         if not self.min_offset <= queue_offset < self.max_offset:
             return None
         unit = self._queue.unit(self._queue.find(queue_offset))
@@ -28,7 +29,7 @@ class BatchUnits:
         return unit if holds else None
 
     def units(self, start: int, end: int) -> Iterator[tuple[int, BatchUnit]]:
-        """``(queue offset, unit)`` for those of ``[start, end)`` that a unit holds."""
+        """``(queue offset, unit)`` for each queue offset in ``[start, end)`` that has a unit."""
         low, high = max(start, self.min_offset), min(end, self.max_offset)
         if low >= high:
             return
@@ -42,6 +43,6 @@ class BatchUnits:
                 low += len(held)
 
     def stored_at(self, queue_offset: int) -> int | None:
-        """When a message was stored (ms); None where no unit holds it."""
+        """The store time (ms) of a message; None where no unit holds it."""
         unit = self.unit(queue_offset)
         return None if unit is None else unit.store_timestamp
