@@ -1,6 +1,6 @@
-"""What is answered to each request: one function a request code, over the state and the store.
+"""The answers to requests: one function for each request code, over the state and the store.
 
-A function answers at once, or says what has to be read of the store first; it waits for nothing.
+A function answers at once, or returns the look at the store that it needs first; it never waits.
 
 Other rooms use:
 

@@ -1,7 +1,7 @@
-"""What an account needs for each request.
+"""The permissions that an account needs for each request.
 
-A broker of 4.9.3 asks nothing beyond a valid key for batches, replies, messages by their offset,
-and all administration. Here what is in no table is for administrators only.
+A broker of 4.9.3 asks only for a valid key where batches, replies, messages by offset and all
+administration are concerned. Here a request that is in no table is for administrators only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOPIC, _GROUP = "topic", "group"
 
 
 class Need(NamedTuple):
-    """A permission on what a field of the request names."""
+    """A permission on the topic or group that a field of the request names."""
 
     kind: str
     field: str
@@ -37,7 +37,7 @@ def _group(field: str) -> Need:
 
 _READS_TOPIC = _topic("topic", Perm.ANY)
 _CONSUMES = (_group("consumerGroup"), _topic("topic", Perm.SUB))
-#: Permissions by request; an empty one: any account may.
+#: The needed permissions by request; an empty tuple: any account may make the request.
 NEEDS: dict[int, tuple[Need, ...]] = {
     RequestCode.SEND_MESSAGE: (_topic("topic", Perm.PUB),),
     RequestCode.SEND_MESSAGE_V2: (_topic("b", Perm.PUB),),
@@ -73,15 +73,16 @@ NEEDS: dict[int, tuple[Need, ...]] = {
     RequestCode.QUERY_CONSUME_TIME_SPAN: (_group("group"), _topic("topic", Perm.SUB)),
     RequestCode.VIEW_BROKER_STATS_DATA: (),
 }
-#: Everybody may: a name server knows no accounts, and clients ask it before they show theirs.
+#: Requests that everybody may make: a name server knows no accounts, and clients ask it before they
+#: name theirs.
 OPEN = frozenset((RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO))
 
 
 def refusal(accounts: Accounts, request: Request) -> Outcome:
-    """The answer to a request that its sender may not make; None: he may.
+    """The answer to a request that its sender may not make; None where the sender may.
 
-    :raises NoAnswer: it must not be answered: clients take every error there for a new group.
-    :raises BadRequest: what it names cannot be read.
+    :raises NoAnswer: the request must not be answered, for clients take any error for a new group.
+    :raises BadRequest: a name in the request cannot be read.
     """
     command, address = request.command, request.channel.peer.rpartition(":")[0]
     if command.code in OPEN or accounts.is_free(address):
@@ -96,7 +97,7 @@ def refusal(accounts: Accounts, request: Request) -> Outcome:
 
 
 def _missing(account: Account, request: Request) -> str:
-    """What an account lacks; empty: nothing."""
+    """The permission that an account lacks, in words; empty where it lacks none."""
     code = request.command.code
     if code == RequestCode.VIEW_MESSAGE_BY_ID:
         # Nobody knows the topic before the message is read, and then :func:`may` is asked, too.
@@ -110,7 +111,8 @@ def _missing(account: Account, request: Request) -> str:
         return f"The account is no administrator, and may not ask {code}"
     for need, name in needed:
         resource = RETRY_GROUP_TOPIC_PREFIX + name if need.kind == _GROUP else name
-        # A group owns its retry topic: who may consume as it may read and write that.
+        # A group owns its retry topic: an account that may consume as the group may read and write
+        # that topic.
         perm = need.perm
         if need.kind == _TOPIC and name.startswith(RETRY_GROUP_TOPIC_PREFIX):
             perm = Perm.SUB
@@ -120,7 +122,8 @@ def _missing(account: Account, request: Request) -> str:
 
 
 def may(served: Served, request: Request, topic: str, perm: Perm) -> bool:
-    """Whether who has asked has a permission on a topic that the request does not name."""
+    """Whether the sender of a request has a permission on a topic that the request does not
+    name."""
     accounts, command = served.accounts, request.command
     address = request.channel.peer.rpartition(":")[0]
     if accounts is None or accounts.is_free(address):
@@ -160,7 +163,7 @@ def _of_check(request: Request) -> Iterator[tuple[Need, str]]:
 
 
 def _of_leaving(request: Request) -> Iterator[tuple[Need, str]]:
-    """Who leaves as a producer needs no permission to consume."""
+    """The permissions for leaving a group: none is needed to leave as a producer."""
     group = request.fields.find("consumerGroup")
     if group:
         yield _group("consumerGroup"), group

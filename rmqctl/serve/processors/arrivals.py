@@ -1,5 +1,5 @@
-"""Where a message arrives: ``MessageArrivingListener``, and
-``ReputMessageService#notifyMessageArrive4MultiQueue``."""
+"""The queues in which a message arrives (``MessageArrivingListener``, and
+``ReputMessageService#notifyMessageArrive4MultiQueue``)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def arrivals(store: Store, result: PutMessageResult) -> Iterator[tuple[str, int, int]]:
-    """Topic and number of each queue that has got what was put, light ones too, and the queue
-    offset behind it. Nothing where it is not stored."""
+    """Topic and number of each queue (light queues too) that got the message, and the queue offset
+    behind it. Empty where the message was not stored."""
     stored = result.stored
     if stored is None:
         return

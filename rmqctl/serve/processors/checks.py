@@ -1,12 +1,13 @@
-"""``TransactionalMessageServiceImpl#check`` of a store that is served: producers are asked about
-half messages that they have not ended.
+"""Asks producers about half messages that they have not ended
+(``TransactionalMessageServiceImpl#check``).
 
-A half that is asked about is put back at the end of its queue, as by a broker, and so is one that
-is within the time for which it wants to be left alone, so that those behind it are looked at. One
-thing is otherwise: halves that nobody is asked about, for their producers are not connected, or it
-is too early, do not count. A broker counts such a time, too, and gives a half up after fifteen
-minutes without its producer, and at once when it is older than ``fileReservedTime``; here a store
-may have been without it for days.
+As by a broker, a half about which a producer is asked is put back at the end of its queue. So is a
+half within its immunity time, so that those behind it are looked at.
+
+One rule differs. A broker counts each check of a half, also one without a connected producer or
+before its time. It gives the half up after fifteen minutes without its producer, and at once when
+it is older than ``fileReservedTime``. Here a check counts only if a producer was asked, for the
+store may have been without its producers for days.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
 
 #: ``transactionCheckInterval``, in milliseconds.
 CHECK_INTERVAL = 60_000
-#: Halves of one round; a broker gives each a minute.
+#: How many halves one round checks; a broker limits a round to a minute.
 _MOST = 1000
 #: ``TopicValidator.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC``.
 _GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 
 class _Asked(NamedTuple):
-    """A half that was put back: what its producer is asked."""
+    """A half that was put back, with the question for its producer."""
 
     group: str
     fields: dict[str, object]
@@ -48,12 +49,12 @@ class _Half(NamedTuple):
     queue_offset: int
     record: Record
     group: str
-    #: It has said for how long it is not to be asked about.
+    #: Whether the half itself says how long it is not to be asked about.
     is_early: bool
 
 
 class Checks:
-    """The checks of one server. Halves stand in queue 0, as 4.9.3 stores them."""
+    """The checks of one server. Halves are in queue 0, where 4.9.3 stores them."""
 
     name = "transactions"
 
@@ -63,8 +64,8 @@ class Checks:
         self._turns = 0
 
     def is_due(self, now: int) -> bool:
-        """Whether it is time for a round, which counts as begun then; the first begins when there
-        was time for producers to come."""
+        """Whether it is time for a round. If so, the round counts as begun. The first round waits
+        one interval, so that producers can connect."""
         if not self._checked:
             self._checked = now
         if now - self._checked < CHECK_INTERVAL or not self._served.clients.producers:
@@ -73,7 +74,7 @@ class Checks:
         return True
 
     def round(self) -> _Round:
-        """What is to be looked at, as it is now."""
+        """The next round, over the halves as they are now."""
         find = self._served.offsets.find
         offsets = (
             find(topic, transaction.CHECK_GROUP, 0) or 0
@@ -82,7 +83,7 @@ class Checks:
         return _Round(self, frozenset(self._served.clients.producers), *offsets)
 
     def settle(self, progress: transaction.CheckProgress, asked: list[_Asked]) -> None:
-        """Keeps how far a round has come, and asks the producers."""
+        """Notes how far a round has come, and asks the producers."""
         served = self._served
         for topic, offset in zip(
             (transaction.HALF_TOPIC, transaction.OP_TOPIC), progress, strict=True
@@ -99,7 +100,7 @@ class Checks:
 
 
 class _Round:
-    """One look at the halves, by the thread that writes."""
+    """One round over the halves, run by the thread that writes."""
 
     def __init__(self, checks: Checks, present: frozenset[str], half: int, op: int) -> None:
         self._checks = checks
@@ -113,7 +114,7 @@ class _Round:
         ended = {half for one in ops for half in one.ends}
         pending = list(_pending(store, self._start.half, ended, now))
         present = [n for n, one in enumerate(pending) if self._is_asked(one)]
-        # Those behind the last one that somebody can be asked about stay where they are.
+        # Halves behind the last one whose producer can be asked stay where they are.
         asked, kept = [], Upkept([], [])
         passed = pending[present[-1]].queue_offset + 1 if present else self._start.half
         for one in pending[: present[-1] + 1 if present else 0]:
@@ -126,7 +127,7 @@ class _Round:
             asked += [question] if question is not None else []
         if kept.stored:
             store.flush_log()
-        # The halves that are ended and lie before all others are passed, too.
+        # The progress also passes ended halves in front of the first one that is not.
         first = next((one.queue_offset for one in pending if one.queue_offset >= passed), None)
         while passed in ended and (first is None or passed < first):
             passed += 1
@@ -141,7 +142,7 @@ class _Round:
     def _renew(
         self, store: WritableStore, half: _Half, now: int
     ) -> tuple[PutMessageResult, _Asked | None]:
-        """Puts a half back, or gives it up; what its producer is to be asked."""
+        """Puts a half back, or gives it up. Returns the question for its producer, if any."""
         record = half.record
         properties, body = record.properties, store.body(record)
         times = transaction.check_times(properties)
@@ -166,8 +167,8 @@ class _Round:
 
 
 def _pending(store: WritableStore, start: int, ended: set[int], now: int) -> Iterator[_Half]:
-    """Halves that nobody has ended, up to the first that is too young to be asked about, and has
-    not said itself when it is not."""
+    """The halves that nobody has ended, up to the first that is too young to be asked about and
+    does not itself say from when on."""
     for queue_offset, record in transaction.records_of(store, transaction.HALF_TOPIC, 0, start):
         if queue_offset in ended:
             continue
@@ -186,7 +187,7 @@ def _pending(store: WritableStore, start: int, ended: set[int], now: int) -> Ite
 
 
 def _again(record: Record, body: bytes, properties: Mapping[str, str]) -> MessageExtBrokerInner:
-    """``renewHalfMessageInner``: the half once more. A broker loses its flag there."""
+    """The half as it is put once more (``renewHalfMessageInner``). A broker loses its flag then."""
     wait = {constants.PROPERTY_WAIT_STORE_MSG_OK: "false"}
     return MessageExtBrokerInner(
         record.topic,
@@ -205,8 +206,8 @@ def _again(record: Record, body: bytes, properties: Mapping[str, str]) -> Messag
 def _question(
     store: WritableStore, message: MessageExtBrokerInner, half: _Half, result: PutMessageResult
 ) -> _Asked | None:
-    """``sendCheckMessage``: the half as the message that it is to become, and where it stands now.
-    None: it is none that could be committed."""
+    """The question for a producer (``sendCheckMessage``): the half as the message that it will
+    become, and its present place. None where the half could not be committed."""
     stored = result.stored
     if stored is None or transaction.commit_problem(half.record) is not None:
         return None

@@ -1,4 +1,4 @@
-"""Heartbeats, and who belongs to which group (``ClientManageProcessor``,
+"""Heartbeats, and the members of groups (``ClientManageProcessor``,
 ``ConsumerManageProcessor``)."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rmqctl.serve.wire.fields import BadRequest, checked_group
 
 
 def heart_beat(served: Served, request: Request) -> RemotingCommand:
-    """``heartBeat``: everything that the client says is understood before any of it counts."""
+    """``heartBeat``: the whole request is understood before any part of it takes effect."""
     body = decode_body(request.command.body)
     consumers = [_consumer(served, one) for one in objects(body, "consumerDataSet")]
     producers = [_group(served, one) for one in objects(body, "producerDataSet")]
@@ -43,7 +43,7 @@ def heart_beat(served: Served, request: Request) -> RemotingCommand:
 
 
 def unregister_client(served: Served, request: Request) -> RemotingCommand:
-    """``unregisterClient``: of one group; others of the same connection stay."""
+    """``unregisterClient``: leaves one group; the other groups of the connection stay."""
     request.fields.text("clientID")
     producer = request.fields.find_group("producerGroup", served.groups)
     if producer is not None:
@@ -55,16 +55,16 @@ def unregister_client(served: Served, request: Request) -> RemotingCommand:
 
 
 def _notify(served: Served, group: str) -> None:
-    """Has the members know of a change, unless the group is not to be told of any. One that the
-    broker does not know, whose pulls it refuses, is told."""
+    """Tells the members of a group of a change, unless the group's settings forbid it. A group that
+    the broker does not know, and whose pulls it refuses, is told as well."""
     config = served.groups.known(group)
     if config is None or config.notify_consumer_ids_changed_enable:
         served.notify_members(group)
 
 
 def check_client(served: Served, request: Request) -> RemotingCommand:
-    """``checkClientConfig``, which a consumer by SQL92 asks at its start. A broker refuses such
-    consumers unless ``enablePropertyFilter`` is on; here they are always served."""
+    """``checkClientConfig``, which a consumer with an SQL92 filter sends at its start. A broker
+    refuses such consumers unless ``enablePropertyFilter`` is on; here they are always served."""
     body = decode_body(request.command.body)
     subscription = body.get("subscriptionData")
     if isinstance(subscription, dict):
@@ -77,7 +77,8 @@ def check_client(served: Served, request: Request) -> RemotingCommand:
 
 
 def get_consumer_list(served: Served, request: Request) -> RemotingCommand:
-    """``getConsumerListByGroup``. None is an error: a client takes an empty answer for one, too."""
+    """``getConsumerListByGroup``. A group without members is answered with an error, which is what
+    a client takes an empty list for anyway."""
     name = request.fields.group("consumerGroup", served.groups)
     group = served.clients.consumers.get(name)
     if group is None:
@@ -105,6 +106,6 @@ def _consumer(served: Served, value: dict[str, Any]) -> ConsumerData:
 
 
 def _word(value: dict[str, Any], name: str) -> str:
-    """The name of an enum; empty where it is none."""
+    """The name of an enum's value; empty where the value is no text."""
     found = value.get(name)
     return found[:64] if isinstance(found, str) else ""

@@ -1,5 +1,5 @@
-"""Who is connected, and what clients say of themselves: ``AdminBrokerProcessor`` and
-``Broker2Client``."""
+"""Connected clients, and what they tell of themselves (``AdminBrokerProcessor``,
+``Broker2Client``)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rmqctl.serve.wire.bodies import MessageQueue, encode_body
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest
 
-#: So long (ms) a client has for its answer (``Broker2Client#callClient``).
+#: How long (ms) a client may take for its answer (``Broker2Client#callClient``).
 CALL_TIMEOUT = 10_000
-#: Versions of clients from which on they answer (``MQVersion``: V3_1_8_SNAPSHOT, V3_0_7_SNAPSHOT).
+#: The first client versions that answer (``MQVersion``: V3_1_8_SNAPSHOT, V3_0_7_SNAPSHOT).
 _ANSWERS_CALLS, _CAN_RESET = 62, 28
-#: Hexadecimal digits of a message id: address (IPv4 or IPv6), port, physical offset.
+#: How many hexadecimal digits a message id has: address (IPv4 or IPv6), port, physical offset.
 _ID_LENGTHS = (32, 56)
 
 
@@ -53,13 +53,13 @@ def get_producer_connections(served: Served, request: Request) -> RemotingComman
 
 
 def get_running_info(served: Served, request: Request) -> Outcome:
-    """``getConsumerRunningInfo``: the client is asked."""
+    """``getConsumerRunningInfo``: the request goes on to the client."""
     return _call_consumer(served, request, b"")
 
 
 def consume_directly(served: Served, request: Request) -> Outcome:
-    """``consumeMessageDirectly``: a client is given one message to consume, and says what became of
-    it. The id is one with an offset in it, as a broker makes them."""
+    """``consumeMessageDirectly``: a client is given one message to consume, and answers with the
+    result. The message is named by its offset message id."""
     offset = _offset_of(request.fields.text("msgId"))
 
     def work() -> bytes | str:
@@ -78,7 +78,7 @@ def consume_directly(served: Served, request: Request) -> Outcome:
 
 
 def _call_consumer(served: Served, request: Request, body: bytes, **more: str) -> Outcome:
-    """``callConsumer``: the request goes on to a client, and its answer comes back."""
+    """``callConsumer``: passes the request on to a client, and the client's answer back."""
     command = request.command
     name = request.fields.group("consumerGroup", served.groups)
     client_id = request.fields.text("clientId")[:255]
@@ -90,7 +90,7 @@ def _call_consumer(served: Served, request: Request, body: bytes, **more: str) -
     if member.version < _ANSWERS_CALLS:
         remark = f"The Consumer <{client_id}> Version <{member.version}> too low to finish"
         return command.answer(ResponseCode.SYSTEM_ERROR, remark)
-    # A signature does not say for which request: a client could ask others as an administrator.
+    # A signature is not bound to one request: with it a client could act as the administrator.
     fields = {n: text for n, text in command.ext_fields.items() if n not in CREDENTIALS}
     asked = served.request_to(member.channel, command.code, fields | more, body)
 
@@ -104,7 +104,10 @@ def _call_consumer(served: Served, request: Request, body: bytes, **more: str) -
 
 
 def _offset_of(message_id: str) -> int:
-    """``MessageDecoder#decodeMessageId``. :raises BadRequest: it is none."""
+    """The physical offset in a message id (``MessageDecoder#decodeMessageId``).
+
+    :raises BadRequest: the text is no message id.
+    """
     try:
         data = bytes.fromhex(message_id) if len(message_id) in _ID_LENGTHS else b""
     except ValueError:
@@ -115,8 +118,8 @@ def _offset_of(message_id: str) -> int:
 
 
 def reset_offset(served: Served, request: Request) -> Outcome:
-    """``resetOffset``: the members of a group are told where to go on. The offsets that the broker
-    knows stay as they are, until the members commit theirs."""
+    """``resetOffset``: tells the members of a group at which offsets to go on. The offsets that the
+    broker knows stay until the members commit theirs."""
     fields, command = request.fields, request.command
     name = fields.topic("topic", served.topics)
     group = fields.group("group", served.groups)
@@ -146,7 +149,7 @@ def reset_offset(served: Served, request: Request) -> Outcome:
 
 
 def _offset_at(served: Served, topic: str, queue_id: int, time: int) -> int:
-    """Where a queue was at a time; -1 is its end, now."""
+    """The queue offset of a time; for -1 the present end of the queue."""
     queue = queue_of(served.store, topic, queue_id)
     if queue is None:
         return 0
@@ -160,7 +163,7 @@ def _offset_at(served: Served, topic: str, queue_id: int, time: int) -> int:
 def _tell_offsets(
     served: Served, request: Request, group: str, topic: str, table: dict[MessageQueue, int]
 ) -> RemotingCommand:
-    """Tells all members, those in C++ in their own form. :returns: the answer to who wants it."""
+    """Tells all members, those in C++ in a form of their own. Returns the answer to the request."""
     command = request.command
     online = served.clients.consumers.get(group)
     if online is None:

@@ -1,5 +1,5 @@
-"""How far each member of a group has consumed, as the members say themselves:
-``AdminBrokerProcessor#getConsumerStatus`` and ``Broker2Client#getConsumeStatus``."""
+"""How far each member of a group has consumed, by its own account
+(``AdminBrokerProcessor#getConsumerStatus``, ``Broker2Client#getConsumeStatus``)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rmqctl.serve.wire.bodies import MessageQueue, decode_queue_table, encode_bo
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest
 
-#: So long (ms) all of them together have for their answers.
+#: How long (ms) all members together may take for their answers.
 _TIMEOUT = 5000
-#: Version of clients from which on they answer (``MQVersion``: V3_0_7_SNAPSHOT).
+#: The first client version that answers (``MQVersion``: V3_0_7_SNAPSHOT).
 _CAN_TELL = 28
-#: Members that are asked, one after the other.
+#: How many members are asked at most, one after the other.
 _MOST_ASKED = 64
 
 
 class _Asking(NamedTuple):
-    """Who is still to be asked, and what the others have said."""
+    """The members that are still to be asked, and the answers of the others."""
 
     request: Request
     topic: str
@@ -31,8 +31,8 @@ class _Asking(NamedTuple):
 
 
 def get_consumer_status(served: Served, request: Request) -> Outcome:
-    """Members are asked one after the other. One that does not answer, or not what it should, is
-    left out, as by a broker; ``clientAddr`` names the only one that is to be asked."""
+    """Asks the members one after the other. As by a broker, a member that gives no answer, or a
+    wrong one, is left out. ``clientAddr`` names a single member to ask."""
     topic = request.fields.topic("topic", served.topics)
     group = request.fields.group("group", served.groups)
     wanted = (request.fields.find("clientAddr") or "").strip()

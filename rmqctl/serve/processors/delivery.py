@@ -1,5 +1,7 @@
-"""``ScheduleMessageService`` of a store that is served: delayed messages go to their topic when
-it is time, and messages that consumers have sent back come again."""
+"""Delivers delayed messages to their topics when they are due (``ScheduleMessageService``).
+
+Messages that consumers have sent back come again in the same way.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +19,19 @@ if TYPE_CHECKING:
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
     from rmqctl.engine.store import Store
 
-#: Messages of a level that are delivered before others have their turn, and producers theirs.
+#: How many messages of a level are delivered before other levels, and producers, have their turn.
 _MOST_AT_ONCE = 256
-#: What becomes of a message that was not delivered: nothing is wrong with it, or something is.
+#: Why a message was not delivered: nothing is wrong with it, or something is.
 _AGAIN = "It is tried again until the store takes it"
 _SKIP = "`rmqctl schedule deliver --skip` passes over it"
 
 
 class Delivery:
-    """What delivers the delayed messages of one store. What was delivered is on disk before
-    ``delayOffset.json`` says so: a kill in between delivers it once more, as a broker does.
+    """Delivers the delayed messages of one store. A delivered message is on disk before
+    ``delayOffset.json`` says so. After a kill in between it is delivered once more, as by a broker.
 
-    :raises ConfigFileUnreadable: the file and its ``.bak`` are broken: everything that is in the
-        log would be delivered again.
+    :raises ConfigFileUnreadable: that file and its ``.bak`` are broken, so that every delayed
+        message of the log would be delivered again.
     """
 
     name = "delayed messages"
@@ -40,11 +42,11 @@ class Delivery:
         self._saved = dict(offsets.table)
         self._keep_backup = offsets.is_backup
         self._encode = PropertyEncoder()
-        #: Levels that stand still, each with the reason that was told.
+        #: Levels whose delivery has stopped, each with the reason that was told.
         self._standing: dict[int, str] = {}
 
     def deliver(self, store: WritableStore) -> Upkept:
-        """Puts what is due, by the store's clock. For the thread that writes.
+        """Puts the messages that are due by the store's clock. For the thread that writes.
 
         :raises CannotWrite: the disk failed.
         """
@@ -85,7 +87,7 @@ class Delivery:
             self._table[level] = queue_offset + 1
 
     def _stand(self, level: int, queue_offset: int, reason: str, step: str, kept: Upkept) -> None:
-        """A level goes no further than a message, which is told once."""
+        """Stops a level at a message, and tells so once."""
         text = f"level {level} stands still at queue offset {queue_offset}: {reason}"
         if self._standing.get(level) != text:
             self._standing[level] = text

@@ -17,7 +17,7 @@ from rmqctl.serve.wire.fields import BadRequest, checked_group
 
 
 def lock_queues(served: Served, request: Request) -> RemotingCommand:
-    """Answers the queues that are the client's now."""
+    """``lockBatchMQ``: answers with the queues that the client holds now."""
     group, client_id, queues = _asked(served, request)
     locked = served.locks.lock(group, client_id, queues, request.now)
     body = encode_body({"lockOKMQSet": locked})
@@ -30,8 +30,11 @@ def unlock_queues(served: Served, request: Request) -> RemotingCommand:
 
 
 def _asked(served: Served, request: Request) -> tuple[str, str, list[MessageQueue]]:
-    """Group, client and queues; only queues that there are, so that what is remembered has a
-    bound. :raises BadRequest: it is no such body, or asks for another queue."""
+    """Group, client and queues of a request. Only existing queues are taken, so that the memory for
+    locks is bounded.
+
+    :raises BadRequest: the body is none of such a request, or names a queue that does not exist.
+    """
     body = decode_body(request.command.body)
     group = checked_group("consumerGroup", text_in(body, "consumerGroup"), served.groups)
     served.groups.find(group)

@@ -1,4 +1,4 @@
-"""``QueryMessageProcessor``: messages by key and by offset, as they stand in the log."""
+"""Messages by key and by offset, as they are stored in the log (``QueryMessageProcessor``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
 class _Found(NamedTuple):
-    """The messages; where the index ends, in time (ms) and in the log, 0 where nothing is found."""
+    """The messages found, and the time (ms) and physical offset up to which the index goes; both
+    are 0 where nothing is found."""
 
     records: list[Record]
     body: bytes
@@ -30,8 +31,8 @@ class _Found(NamedTuple):
 
 
 def query_message(served: Served, request: Request) -> Outcome:
-    """``queryMessage``. A broker answers every message whose key has the same hash, and clients
-    compare the key; here only messages of that key go out."""
+    """``queryMessage``. A broker answers with all messages whose key has the same hash, and clients
+    compare the key; here only messages with that key are answered."""
     fields, command = request.fields, request.command
     topic = fields.topic("topic", served.topics)
     key, most = fields.text("key"), fields.int32("maxNum")
@@ -59,7 +60,7 @@ def query_message(served: Served, request: Request) -> Outcome:
 
 
 def _query(store: Store, topic: str, key: str, most: int, begin: int, end: int) -> _Found:
-    """The newest that fit into one answer, in the order of the log."""
+    """The newest messages that fit into one answer, in the order of the log."""
     records: list[Record] = []
     size = 0
     for match in store.query_message(topic, key, begin, min(end, LONG_MAX)):
@@ -83,8 +84,8 @@ def _query(store: Store, topic: str, key: str, most: int, begin: int, end: int) 
 
 
 def view_message(served: Served, request: Request) -> Outcome:
-    """``viewMessageById``. A broker takes four bytes anywhere for a size; here only a record is
-    answered."""
+    """``viewMessageById``. A broker takes the four bytes at any offset for a size; here the offset
+    has to be that of a record."""
     offset, command = request.fields.int64("offset"), request.command
 
     def work() -> tuple[list[Record], bytes]:

@@ -1,4 +1,4 @@
-"""The name server's answers: one cluster with one broker, which is this one
+"""The answers of a name server that knows one cluster with one broker, this one
 (``DefaultRequestProcessor`` of the name server)."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from rmqctl.serve.wire.command import RemotingCommand
 
 
 def get_route(served: Served, request: Request) -> RemotingCommand:
-    """``getRouteInfoByTopic``. Values and their order stay the same as long as the topic does:
-    clients log every change."""
+    """``getRouteInfoByTopic``. The values and their order change only with the topic, for clients
+    log every change."""
     name = request.fields.text("topic")
     topic = served.topics.find_registered(name)
     if topic is None:
@@ -53,7 +53,7 @@ def get_all_topics(served: Served, request: Request) -> RemotingCommand:
 
 
 def _broker(served: Served, request: Request) -> dict[str, Any]:
-    """``BrokerData``: id 0 is the master's, without which producers pass a broker over."""
+    """``BrokerData``. Id 0 is the master's; producers pass over a broker without a master."""
     address = served.address_for(request.channel)
     return {
         "brokerAddrs": {0: address},

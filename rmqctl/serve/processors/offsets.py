@@ -17,17 +17,17 @@ from rmqctl.serve.wire.fields import BadRequest
 
 
 def get_max_offset(served: Served, request: Request) -> Outcome:
-    """``getMaxOffset``; 0 of a queue that is not there, as of all that follow."""
+    """``getMaxOffset``; 0 for a queue that does not exist."""
     return _of_queue(served, request, "offset", lambda store, queue: queue.max_offset)
 
 
 def get_min_offset(served: Served, request: Request) -> Outcome:
-    """``getMinOffset``."""
+    """``getMinOffset``; 0 for a queue that does not exist."""
     return _of_queue(served, request, "offset", lambda store, queue: queue.min_offset)
 
 
 def get_earliest_time(served: Served, request: Request) -> Outcome:
-    """``getEarliestMsgStoretime``; -1: there is none."""
+    """``getEarliestMsgStoretime``; -1 where there is no message, or no queue."""
 
     def time(store: Store, queue: ConsumeQueue) -> int:
         found = store_times(store.commit_log, queue)(queue.min_offset)
@@ -37,7 +37,7 @@ def get_earliest_time(served: Served, request: Request) -> Outcome:
 
 
 def search_offset(served: Served, request: Request) -> Outcome:
-    """``searchOffsetByTimestamp``."""
+    """``searchOffsetByTimestamp``; 0 for a queue that does not exist."""
     time = request.fields.int64("timestamp")
 
     def search(store: Store, queue: ConsumeQueue) -> int:
@@ -70,14 +70,15 @@ def _of_queue(
 
 
 class _Unknown(NamedTuple):
-    """An offset that the store cannot tell now."""
+    """The store cannot tell an offset now."""
 
     reason: str
 
 
 def query_offset(served: Served, request: Request) -> Outcome:
     """``queryConsumerOffset``. A client of 4.x takes any error for "this group is new", and may
-    pass over everything: what cannot be answered truly is not answered."""
+    then pass over all messages. So a request that cannot be answered truly gets no answer at all.
+    """
     try:
         group = request.fields.group("consumerGroup", served.groups)
         topic = request.fields.topic("topic", served.topics)
@@ -104,8 +105,8 @@ def query_offset(served: Served, request: Request) -> Outcome:
 
 
 def _first_offset(served: Served, topic: str, queue_id: int, stored: int | None) -> int | None:
-    """Where a group begins: at its own offset; else at 0, when the queue begins there and its first
-    message counts as in memory; None: the client decides."""
+    """The offset at which a group begins: its committed one, or else 0 if the queue begins there
+    and its first message counts as being in memory. None: the client decides."""
     queue = queue_of(served.store, topic, queue_id)
     if stored is not None:
         is_beyond = served.ends_offsets and queue is not None and stored > queue.max_offset
@@ -120,7 +121,7 @@ def _first_offset(served: Served, topic: str, queue_id: int, stored: int | None)
 
 
 def update_offset(served: Served, request: Request) -> Outcome:
-    """``updateConsumerOffset``, of queues that there are: a broker would note any."""
+    """``updateConsumerOffset``, for existing queues only; a broker would note any queue."""
     group = request.fields.group("consumerGroup", served.groups)
     topic = request.fields.topic("topic", served.topics)
     queue_id, offset = request.fields.int32("queueId"), request.fields.int64("commitOffset")

@@ -1,4 +1,4 @@
-"""How far queues go, and groups have come in them: statistics of topics and of consumption
+"""How far queues go, and how far groups have consumed them: statistics of topics and of consumption
 (``AdminBrokerProcessor``)."""
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rmqctl.serve.state.topics import ServedTopic
 from rmqctl.serve.wire.bodies import MessageQueue, encode_body
 from rmqctl.serve.wire.command import RemotingCommand
 
-#: Units of one answer; ``queryCq`` asks for ten.
+#: How many units one answer has at most; ``queryCq`` asks for ten.
 _MOST_UNITS = 4096
 
 
 class _Queues:
-    """The queues of a store, as a broker's methods of the same names tell of them."""
+    """What a broker's methods of the same names tell of a store's queues."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,12 +31,12 @@ class _Queues:
         return queue_of(self._store, topic, queue_id)
 
     def ends(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Min and max offset; 0 of a queue that is not there."""
+        """Min and max offset; both 0 for a queue that does not exist."""
         queue = self._find(topic, queue_id)
         return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
 
     def time(self, topic: str, queue_id: int, offset: int) -> int:
-        """``getMessageStoreTimeStamp``; -1: there is none."""
+        """``getMessageStoreTimeStamp``; -1 where there is none."""
         queue = self._find(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return -1
@@ -83,7 +83,7 @@ def get_topic_stats(served: Served, request: Request) -> Outcome:
 
 
 def get_consume_stats(served: Served, request: Request) -> Outcome:
-    """``getConsumeStats``: of one topic, or of all of which the group has offsets."""
+    """``getConsumeStats``: of one topic, or of all topics in which the group has offsets."""
     group = request.fields.group("consumerGroup", served.groups)
     topic = request.fields.find_topic("topic", served.topics)
     topics = list(_consumed(served, group, [topic] if topic else served.offsets.topics_of(group)))
@@ -168,7 +168,7 @@ def get_consume_time_span(served: Served, request: Request) -> Outcome:
 
 
 def query_consume_queue(served: Served, request: Request) -> Outcome:
-    """``queryConsumeQueue``: units as they stand there."""
+    """``queryConsumeQueue``: units as they are stored."""
     fields, command = request.fields, request.command
     topic, queue_id = fields.topic("topic", served.topics), fields.int32("queueId")
     start, count = fields.int64("index"), min(max(fields.int32("count"), 0), _MOST_UNITS)
@@ -211,7 +211,7 @@ def query_consume_queue(served: Served, request: Request) -> Outcome:
 
 
 def who_consumes(served: Served, request: Request) -> RemotingCommand:
-    """``queryTopicConsumeByWho``: groups that are here, and groups that have offsets."""
+    """``queryTopicConsumeByWho``: groups that are connected, and groups that have offsets."""
     topic = request.fields.topic("topic", served.topics)
     found = [*served.clients.consumers_of(topic), *served.offsets.groups_of(topic)]
     body = encode_body({"groupList": sorted(set(found))})
@@ -222,7 +222,7 @@ def who_consumes(served: Served, request: Request) -> RemotingCommand:
 
 
 def _consumed(served: Served, group: str, names: Iterable[str]) -> Iterator[ServedTopic]:
-    """Those of the topics that there are; and of a group that is here, that it subscribes to."""
+    """The existing topics among these; for a connected group only those that it subscribes to."""
     for name in names:
         topic = served.topics.find(name)
         subscription, count = served.clients.subscription(group, name)
@@ -241,7 +241,7 @@ def _offsets(
 def _offset_table(
     served: Served, topic: ServedTopic, offsets: list[int]
 ) -> Iterator[tuple[MessageQueue, dict[str, int]]]:
-    """``OffsetWrapper`` of each queue."""
+    """The ``OffsetWrapper`` of each queue."""
     queues = _Queues(served.store)
     for queue_id, offset in enumerate(offsets):
         time = queues.time(topic.name, queue_id, offset - 1) if offset > 0 else 0

@@ -1,4 +1,4 @@
-"""``PullMessageProcessor``: the checks of a pull in its order, the answer, and the wait for one."""
+"""Pulls: the checks in the order of ``PullMessageProcessor``, the answer, and the wait for one."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 #: ``PullSysFlag``.
 _COMMIT_OFFSET, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
 _BROADCASTING = "BROADCASTING"
-#: No client waits as long (ms); the longest of RocketMQ's own, a lite consumer's, is 20 s.
+#: The longest wait (ms) that is granted; of RocketMQ's own clients a lite consumer waits longest,
+#: 20 s.
 _LONGEST_SUSPENSION = 300_000
-#: Bytes of records in one answer, its header beside them: a client drops the connection at a longer
-#: frame.
+#: Bytes of records in one answer, which leave room for its header: a client drops the connection at
+#: a longer frame.
 MAX_RECORDS = FRAME_MAX_LENGTH - (64 << 10)
 _CODES = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -45,7 +46,7 @@ _CODES = {
 
 
 class Pull(NamedTuple):
-    """A pull that has passed the checks. ``suspends_for`` is how long it may wait (ms), 0: not."""
+    """A pull that has passed the checks. It may wait ``suspends_for`` ms; 0: not at all."""
 
     request: Request
     group: str
@@ -58,7 +59,7 @@ class Pull(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """What the store gave."""
+    """What the store gave for a pull."""
 
     status: GetMessageStatus
     next_begin_offset: int
@@ -66,7 +67,7 @@ class Pulled(NamedTuple):
     max_offset: int
     body: bytes
     messages: int = 0
-    #: Why the records cannot go out; empty: they can.
+    #: Why the records cannot be sent; empty: they can.
     problem: str = ""
 
 
@@ -80,14 +81,14 @@ _WITHIN = (
 
 
 class _Refused(Exception):
-    """A pull that a check ends, with the code of the answer."""
+    """A pull that a check refuses, with the code of the answer."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(remark)
         self.code = code
 
 
-#: Fields that each pull of a queue by a consumer has alike.
+#: Fields that are the same in each pull of one queue by one consumer.
 _HEAD_FIELDS = (
     "consumerGroup",
     "sysFlag",
@@ -96,13 +97,13 @@ _HEAD_FIELDS = (
     "maxMsgNums",
     "suspendTimeoutMillis",
 )
-#: Heads that are kept. Each has two names and four numbers, which are kept only when they are that:
-#: at most 262 characters, and 21. A field that anybody may fill at will has no place in it.
+#: How many heads are cached. Each has two names and four numbers. Only checked ones are cached: the
+#: names have at most 262 characters, the numbers 21. No field of any length may become part of it.
 _MAX_HEADS = 4096
 
 
 class _Head(NamedTuple):
-    """What a consumer says anew in each pull of a queue, and what comes of it."""
+    """The checked fields that a consumer repeats in each pull of a queue."""
 
     group: str
     flags: int
@@ -114,10 +115,10 @@ class _Head(NamedTuple):
 
 @lru_cache(_MAX_HEADS)
 def _head(texts: tuple[str | None, ...]) -> _Head:
-    """:func:`_read_head` of names that may be anybody's. To read them, and check the names, takes
-    longer than everything else that a pull says: of what was sound it is not done again.
+    """:func:`_read_head`, cached, for names that any store could have. To read and check these
+    fields takes longer than all the rest of a pull, so valid ones are read once.
 
-    :raises BadRequest: as there; and that a store knows a name does not help.
+    :raises BadRequest: as there, also for a bad name that the store knows.
     """
     return _read_head(texts, (), ())
 
@@ -125,10 +126,10 @@ def _head(texts: tuple[str | None, ...]) -> _Head:
 def _read_head(
     texts: tuple[str | None, ...], topics: Container[str], groups: Container[str]
 ) -> _Head:
-    """The values of :data:`_HEAD_FIELDS`.
+    """Reads the values of :data:`_HEAD_FIELDS`.
 
-    :param topics: those that are known, whatever their names; ``groups`` likewise.
-    :raises BadRequest: one is missing, or none of its type.
+    :param topics: known topics, which are taken whatever their names; ``groups`` likewise.
+    :raises BadRequest: a value is missing, or not of its type.
     """
     fields = Fields(
         {name: text for name, text in zip(_HEAD_FIELDS, texts, strict=True) if text is not None}
@@ -166,7 +167,7 @@ def pull_message(served: Served, request: Request) -> Outcome:
 
 
 def ask_again(served: Served, asked: Pull) -> Outcome:
-    """The same pull once more, which is answered now, whatever there is."""
+    """The same pull once more, this time answered at once, with messages or without."""
     return _ask(served, asked, 0)
 
 
@@ -180,7 +181,7 @@ def _ask(served: Served, asked: Pull, waits: int) -> Later:
             return _answer(asked.request.command, ResponseCode.SUCCESS, found)
         code = _CODES.get(found.status)
         if code is None:
-            # A queue that is not there, or has nothing.
+            # A queue that does not exist, or is empty.
             is_at_start = asked.offset == 0
             code = ResponseCode.PULL_NOT_FOUND if is_at_start else ResponseCode.PULL_OFFSET_MOVED
         if code is ResponseCode.PULL_NOT_FOUND and waits and not served.parked.is_full:
@@ -196,7 +197,7 @@ def _ask(served: Served, asked: Pull, waits: int) -> Later:
 
 
 def read(store: Store, asked: Pull) -> Pulled:
-    """The records of a pull as they stand in the log, one behind the other. For any thread."""
+    """The records of a pull as they are in the log, one behind the other. For any thread."""
     if topic_directory_problem(asked.topic) is not None:
         # A broker has an empty queue in memory.
         return Pulled(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, b"")
@@ -216,7 +217,7 @@ def read(store: Store, asked: Pull) -> Pulled:
     status, next_offset, records = found.status, found.next_begin_offset, found.records
     volatile = _not_on_disk(store, records)
     if volatile is not None:
-        # Of what a crash may take away a consumer would pass over what takes its place.
+        # If a crash took such a message away, the consumer would pass over the one in its place.
         records, next_offset = records[:volatile], records[volatile].queue_offset
         status = status if records else GetMessageStatus.OFFSET_OVERFLOW_ONE
     place = status, next_offset, found.min_offset, found.max_offset
@@ -229,7 +230,8 @@ def read(store: Store, asked: Pull) -> Pulled:
 
 
 def _stored(store: Store, asked: Pull) -> StoredMessages | None:
-    """What most pulls find: messages by tags codes, all of them on disk and for clients to read."""
+    """The result in the usual case: messages by tags codes, all of them on disk and readable by
+    clients."""
     wanted = asked.message_filter
     if not isinstance(wanted, CodeFilter):
         return None
@@ -238,16 +240,16 @@ def _stored(store: Store, asked: Pull) -> StoredMessages | None:
 
 
 def shown_to(store: Store) -> int:
-    """Physical offset up to which clients are shown the log: of a store that is written what is on
-    disk, or with ASYNC_FLUSH what is stored."""
+    """The physical offset up to which clients see the log. In a store open for writing that is what
+    is on disk, or with ASYNC_FLUSH what is stored."""
     if isinstance(store.commit_log, CommitLogWriter):
         return cast("WritableStore", store).writer.flusher.shown_to
     return store.max_offset
 
 
 def _not_on_disk(store: Store, records: list[Record]) -> int | None:
-    """Which of the records of a store that is written is the first that is shown to nobody yet:
-    those that come in this moment, and all that come after the disk has failed; None: none is."""
+    """The first of the records that no client may see yet, in a store open for writing: records
+    that are just being stored, and all records after the disk has failed. None: there is none."""
     if not records or not isinstance(store.commit_log, CommitLogWriter):
         return None
     end = shown_to(store)
@@ -257,7 +259,7 @@ def _not_on_disk(store: Store, records: list[Record]) -> int | None:
 
 
 def stored_bytes(store: Store, records: list[Record]) -> bytes:
-    """Records as they stand in the log; neighbours are read at once."""
+    """Records as they are in the log; neighbours are read together."""
     runs: list[list[int]] = []
     for record in records:
         offset, size = record.physical_offset, record.total_size
@@ -274,8 +276,8 @@ def stored_bytes(store: Store, records: list[Record]) -> bytes:
 
 
 def unreadable(records: list[Record]) -> str:
-    """Why a client of 4.9.3 would not read all of these records, or not any: it would pass over
-    them without a word (``MessageDecoder#decodes``). Empty: it does."""
+    """Why a client of 4.9.3 could not read some, or all, of these records: it would silently pass
+    over them (``MessageDecoder#decodes``). Empty: it can read all."""
     size = 0
     for record in records:
         if record.magic_code != MESSAGE_MAGIC_CODE:
@@ -285,7 +287,8 @@ def unreadable(records: list[Record]) -> str:
 
 
 def _answer(command: RemotingCommand, code: ResponseCode, found: Pulled) -> RemotingCommand:
-    """A client takes all four offsets for there, and goes on where ``nextBeginOffset`` says."""
+    """The answer to a pull. A client relies on all four offsets being there, and goes on at
+    ``nextBeginOffset``."""
     if found.problem:
         return command.answer(ResponseCode.SYSTEM_ERROR, found.problem)
     fields = {
@@ -326,7 +329,7 @@ def _own_subscription(topic: str, fields: Fields) -> Subscription:
 
 
 def _group_subscription(served: Served, group: str, topic: str, version: int) -> Subscription:
-    """What the group's last heartbeat said of the topic."""
+    """The subscription to the topic in the group's last heartbeat."""
     online = served.clients.consumers.get(group)
     missing = ResponseCode.SUBSCRIPTION_NOT_EXIST
     if online is None:
@@ -345,8 +348,8 @@ def _group_subscription(served: Served, group: str, topic: str, version: int) ->
 
 
 def _filter_of(subscription: Subscription, is_own: bool) -> MessageFilter:
-    """A broker takes everything for a match where an expression of the pull itself is none; here
-    that is told. One of a heartbeat has no filter data then."""
+    """The filter of a pull. Where the pull's own expression is invalid, a broker takes all messages
+    for matches; here it is an error. An invalid expression of a heartbeat gives no filter data."""
     try:
         return subscription.message_filter()
     except FilterSyntaxError as error:

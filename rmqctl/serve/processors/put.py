@@ -1,5 +1,5 @@
-"""How messages get into the store: one writer, which takes what is there and flushes once for all
-of it (RocketMQ's put lock and ``GroupCommitService`` in one), or with ASYNC_FLUSH leaves that to
+"""Stores messages. One writer takes all that wait and flushes once for all of them (RocketMQ's put
+lock and ``GroupCommitService`` in one), or with ASYNC_FLUSH leaves that to
 ``FlushRealTimeService``."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Put(NamedTuple):
-    """Messages to be stored, or one batch of them. ``then`` makes the answer of their results, of
-    which a batch has one."""
+    """Messages, or one batch of messages, to be stored. ``then`` makes the answer from their
+    results; a batch has one result."""
 
     messages: Sequence[Message]
     is_batch: bool
@@ -27,8 +27,8 @@ class Put(NamedTuple):
 
 
 class Upkept(NamedTuple):
-    """What came of that: ``troubles`` are sentences for whoever runs the server, ``then`` is to be
-    done where the broker is."""
+    """The outcome of upkeep: ``troubles`` are sentences for the operator, ``then`` is to be called
+    in the broker's thread."""
 
     stored: list[PutMessageResult]
     troubles: list[str]
@@ -40,12 +40,12 @@ PutAnswer = list[PutMessageResult] | Exception
 
 def append_all(store: WritableStore, puts: Sequence[Put]) -> list[PutAnswer]:
     """Stores puts in their order, and has all of them on disk before it returns, unless the store
-    answers first: the results of each, or the error of the store or the system that kept it from
-    being stored. For the thread that writes."""
+    answers first. Returns for each put its results, or the error of the store or the system with
+    which it failed. For the thread that writes."""
     flusher = store.writer.flusher
     try:
-        # Once the disk has failed there is no later flush that would make up for it, and who is
-        # told so sends again.
+        # Once the disk has failed no later flush makes up for it. A producer that is told of the
+        # failure sends again.
         flusher.check_log()
         answers = [_append(store, put) for put in puts]
         if any(one.stored for answer in answers if isinstance(answer, list) for one in answer):
@@ -59,8 +59,8 @@ def append_all(store: WritableStore, puts: Sequence[Put]) -> list[PutAnswer]:
 
 
 def keep(store: WritableStore, name: str, text: str) -> None:
-    """Writes a file of ``config/``. What it says of messages is on disk before it is: else a loss
-    of power could leave a group's offset behind the end of its queue.
+    """Writes a file of ``config/``. The messages that it speaks of are forced to disk first: else,
+    after a loss of power, a group's offset could lie behind the end of its queue.
 
     :raises CannotWrite, OSError: the disk failed.
     """

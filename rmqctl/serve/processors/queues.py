@@ -1,4 +1,4 @@
-"""A queue as clients ask for it."""
+"""Looks up the queue that a client names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def queue_of(store: Store, topic: str, queue_id: int) -> ConsumeQueue | None:
-    """A queue; None when there is none, also of a topic by whose name no directory can be: a broker
-    has an empty one in memory then (``DefaultMessageStore#findConsumeQueue``)."""
+    """A queue; None where it does not exist, or where no directory can have the topic's name. A
+    broker has an empty queue in memory then (``DefaultMessageStore#findConsumeQueue``)."""
     if topic_directory_problem(topic) is not None:
         return None
     return store.consume_queue(topic, queue_id)

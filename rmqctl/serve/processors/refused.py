@@ -1,5 +1,5 @@
-"""What is never done, whatever the options: configuration and deletion by network, secrets, and
-reads that write."""
+"""Requests that are refused whatever the options: configuration and deletion by network, secrets,
+and reads that write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.serve.processors.request import Request, Served
 from rmqctl.serve.wire.command import RemotingCommand
 
-#: The first two are how brokers and name servers were taken over (CVE-2023-33246, CVE-2023-37582).
+#: By the first two, brokers and name servers were taken over (CVE-2023-33246, CVE-2023-37582).
 NEVER = frozenset(
     (
         RequestCode.UPDATE_BROKER_CONFIG,
@@ -28,7 +28,7 @@ NEVER = frozenset(
         RequestCode.RESUME_CHECK_HALF_MESSAGE,
     )
 )
-#: What stores a message.
+#: Requests that store a message.
 WRITING = frozenset(
     (
         RequestCode.SEND_MESSAGE,
@@ -48,7 +48,7 @@ def never(served: Served, request: Request) -> RemotingCommand:
 
 
 def read_only(served: Served, request: Request) -> RemotingCommand:
-    """A broker without the permission to write answers so; a producer tries the next broker."""
+    """The answer of a broker without the permission to write; a producer tries the next broker."""
     # A producer of Java looks for a region in every answer to a send.
     fields = {"MSG_REGION": "DefaultRegion", "TRACE_ON": True}
     remark = f"the broker[{served.address_for(request.channel)}] is served read-only by rmqctl"
@@ -62,8 +62,8 @@ def not_supported(served: Served, request: Request) -> RemotingCommand:
 
 
 def busy(served: Served, request: Request) -> RemotingCommand:
-    """More is sent than the disk takes: a producer of Java tells its caller at once, and tries no
-    other broker (``NettyRemotingAbstract#processRequestCommand``)."""
+    """The answer while more is sent than the disk takes. A producer in Java tells its caller at
+    once, and tries no other broker (``NettyRemotingAbstract#processRequestCommand``)."""
     fields = {"MSG_REGION": "DefaultRegion", "TRACE_ON": True}
     remark = "[OVERLOAD]system busy, start flow control for a while"
     return request.command.answer(ResponseCode.SYSTEM_BUSY, remark, fields)

@@ -1,5 +1,5 @@
-"""``ReplyMessageProcessor``: the answer of a consumer to a message on which its producer waits,
-pushed to that producer, and stored."""
+"""A consumer's reply to a message whose producer waits for it: it is pushed to that producer, and
+stored (``ReplyMessageProcessor``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest
 
 _REPLY_TO_CLIENT, _PUSH_REPLY_TIME = "REPLY_TO_CLIENT", "PUSH_REPLY_TIME"
-#: So long (ms) the producer has to take it (``Broker2Client#callClient``).
+#: How long (ms) the producer may take to accept it (``Broker2Client#callClient``).
 _PUSH_TIMEOUT = 10_000
 
 
@@ -38,7 +38,7 @@ def send_reply(served: Served, request: Request) -> Outcome:
     message = _message(served, request, header, queue_id)
 
     def pushed(problem: str) -> Put:
-        """Stores the reply, whatever became of the push, which is what the answer tells."""
+        """Stores the reply, whether or not the push succeeded. The answer tells of the push."""
 
         def answer(results: list[PutMessageResult], now: int) -> Outcome:
             return _answer(served, request.command, problem, results[0], queue_id)
@@ -69,8 +69,8 @@ def send_reply(served: Served, request: Request) -> Outcome:
 def _message(
     served: Served, request: Request, header: SendHeader, queue_id: int
 ) -> MessageExtBrokerInner:
-    """The reply as it is stored: its properties as they came, and none of a request's flags. Of
-    what is no properties a broker stores the text; here, what can be read of it."""
+    """The reply as it is stored: with its properties as they came, without the request's flags. A
+    broker stores any text in place of properties; here only the properties in it are stored."""
     data = encode_utf8(header.properties)
     read = encode_properties(decode_properties(data))
     end = constants.PROPERTY_SEPARATOR.encode()
@@ -94,7 +94,8 @@ def _message(
 def _fields(
     served: Served, request: Request, header: SendHeader, message: MessageExtBrokerInner
 ) -> dict[str, object]:
-    """``ReplyMessageRequestHeader``; addresses as ``InetSocketAddress#toString`` writes them."""
+    """The ``ReplyMessageRequestHeader``, with addresses as ``InetSocketAddress#toString`` writes
+    them."""
     properties = message.properties | {_PUSH_REPLY_TIME: str(served.now())}
     text = encode_properties(properties).decode("utf-8", "replace")
     return {
@@ -118,7 +119,7 @@ def _fields(
 def _answer(
     served: Served, command: RemotingCommand, problem: str, result: PutMessageResult, queue_id: int
 ) -> RemotingCommand:
-    """What became of the push; with the message's own place where it is stored."""
+    """The answer: the result of the push, and the message's place where it was stored."""
     fields: dict[str, object] = dict(ANSWER_FIELDS)
     append = result.append
     if result.status in STORED_STATUSES and append is not None:

@@ -1,4 +1,4 @@
-"""What a processor is given and what it gives back."""
+"""The arguments of a processor, and what it may return."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Request(NamedTuple):
-    """One request, and when it came, in milliseconds."""
+    """One request, and the time (ms) at which it came."""
 
     command: RemotingCommand
     channel: Channel
@@ -43,9 +43,9 @@ class Request(NamedTuple):
 
 
 class Later(NamedTuple):
-    """An answer that takes a look at the store: ``work`` may run in any thread, ``then`` makes the
-    answer of what it gave, where the request was. One that ``is_brief`` takes little time where the
-    disk need not be asked."""
+    """An answer that needs a look at the store. ``work`` may run in any thread; ``then`` makes the
+    answer from its result, in the thread of the request. Brief work takes little time unless the
+    disk has to be read."""
 
     work: Callable[[], Any]
     then: Callable[[Any, int], Outcome]
@@ -53,8 +53,8 @@ class Later(NamedTuple):
 
 
 class Call(NamedTuple):
-    """An answer that takes a client's first: ``then`` makes it of what the client answers, None
-    where it does not within ``timeout`` (ms), or has gone."""
+    """An answer that needs a client's answer first. ``then`` makes it from that; it gets None where
+    the client does not answer within ``timeout`` (ms), or has gone."""
 
     channel: Channel
     command: RemotingCommand
@@ -62,20 +62,21 @@ class Call(NamedTuple):
     then: Callable[[RemotingCommand | None, int], Outcome]
 
 
-#: An answer; a look at the store, messages to be stored or a call first; or none.
+#: What a processor returns: an answer; a look at the store, messages to be stored or a call to a
+#: client, from which the answer follows; or None for no answer.
 Outcome = RemotingCommand | Later | Put | Call | None
 Processor = Callable[["Served", Request], Outcome]
 
 
 class NoAnswer(Exception):
-    """A request that must not be answered with an error: its connection is closed."""
+    """A request that must not be answered, not even with an error: its connection is closed."""
 
 
 @lru_cache(maxsize=4096)
 def host_of(address: str) -> Host:
-    """A connection's address, as records have it. It is asked for with every message.
+    """A connection's address as records have it. It is needed for every message.
 
-    :raises ValueError: it is none.
+    :raises ValueError: the text is no address.
     """
     return parse_host(address)
 
@@ -85,8 +86,8 @@ def _no_clock() -> int:
 
 
 class Names(NamedTuple):
-    """As what a store is served. ``advertise`` is the address that clients are told; None: that at
-    which the one who asks has come."""
+    """The names under which a store is served. ``advertise`` is the address that clients are told;
+    None: the address at which the client has connected."""
 
     broker: str
     cluster: str
@@ -95,8 +96,8 @@ class Names(NamedTuple):
 
 @dataclass(slots=True)
 class Served:
-    """One store, and all that its clients have brought. ``outgoing`` are requests to clients,
-    ``files`` texts for files of ``config/``, by their names."""
+    """One store that is served, and the state of its clients. ``outgoing`` are requests to clients,
+    ``files`` the new texts of files of ``config/``, by name."""
 
     store: Store
     names: Names
@@ -106,18 +107,18 @@ class Served:
     clients: Clients = field(default_factory=Clients)
     locks: QueueLocks = field(default_factory=QueueLocks)
     parked: ParkedPulls[Pull] = field(default_factory=ParkedPulls)
-    #: Where slaves connect; 0: there are to be none.
+    #: The port for slaves; 0: no slaves are served.
     ha_port: int = 0
     outgoing: list[tuple[Channel, RemotingCommand]] = field(default_factory=list)
     files: list[tuple[str, str]] = field(default_factory=list)
-    #: Whether an offset beyond the end of its queue is answered with the end.
+    #: Whether a committed offset beyond the end of its queue is answered as that end.
     ends_offsets: bool = False
     #: Names that a broker takes for its own, whether it has such topics or not.
     system_topics: frozenset[str] = SYSTEM_TOPICS
     #: Milliseconds since the epoch, for a store that has no clock, and when the server began.
     clock: Callable[[], int] = _no_clock
     started: int = 0
-    #: Who may do what; None: everybody may.
+    #: The permissions of accounts; None: everybody may do everything.
     accounts: Accounts | None = None
     statistics: Statistics = field(default_factory=lambda: Statistics(""))
     _opaque: int = 0
@@ -138,23 +139,21 @@ class Served:
         clock: Callable[[], int] = _no_clock,
         accounts: Accounts | None = None,
     ) -> Served:
-        """A store, under the names that are given, or else its broker's own, as far as its files
-        tell. One that is open for reading grants no permission to write.
+        """Serves a store, under the given names or else under those of its broker, as far as its
+        files tell them. A store open for reading grants no permission to write.
 
-        :param switches: which topics there are to be of a broker's own, and whether groups are
-            entered that nobody knew.
-        :param answers_first: ASYNC_FLUSH: what is sent is answered before it is on disk, and
-            consumers see it then. Slaves do not.
-        :param clock: milliseconds since the epoch, where the store has no clock of its own.
-
-        :raises ConfigFileUnreadable: a file of ``config/`` is broken, and its ``.bak`` does not
-            help.
+        :param switches: which of a broker's own topics exist, and whether unknown groups are
+            entered.
+        :param answers_first: ASYNC_FLUSH: a message is answered before it is on disk, and consumers
+            see it then; slaves do not.
+        :param clock: milliseconds since the epoch, for a store without a clock of its own.
+        :raises ConfigFileUnreadable: a file of ``config/`` is broken, and so is its ``.bak``.
         :raises CannotWrite: the disk failed.
         """
         from rmqctl.engine.messagestore import WritableStore
 
         if isinstance(store, WritableStore):
-            # Consumers and slaves are shown what is on disk; all of it is, from the beginning.
+            # Consumers and slaves see only what is on disk, so the whole log is forced to it first.
             store.flush_structures(("commitlog",))
             store.writer.flusher.answers_first = answers_first
         allowed = PERM_ALL if store.writable else PERM_READ
@@ -186,34 +185,35 @@ class Served:
         return served
 
     def address_for(self, channel: Channel) -> str:
-        """Where a client finds this broker."""
+        """The address at which a client finds this broker."""
         return self.names.advertise or channel.local
 
     def now(self) -> int:
-        """Milliseconds since the epoch, by the clock of a store that is written, else by ours."""
+        """Milliseconds since the epoch, by the store's clock if it is open for writing, or else by
+        the clock given to :meth:`of`."""
         from rmqctl.engine.messagestore import WritableStore
 
         return self.store.clock() if isinstance(self.store, WritableStore) else self.clock()
 
     def save_topic(self, message: MessageExtBrokerInner) -> None:
-        """Has ``topics.json`` know the topic of a message before the message comes: a broker would
-        not serve it, and could delete its queues."""
+        """Enters the topic of a message in ``topics.json`` before the message is stored. A broker
+        would not serve a topic that is not there, and could delete its queues."""
         topic = message.topic
         if topic == RMQ_SYS_TRANS_HALF_TOPIC:
-            # Elsewhere REAL_TOPIC is what a message has kept of an earlier delay.
+            # In other topics REAL_TOPIC is left over from an earlier delay of the message.
             topic = message.properties.get(PROPERTY_REAL_TOPIC, topic)
         text = self.topics.saved_with(topic, self.now())
         if text is not None:
             self.files.append((TOPICS, text))
 
     def turn(self, count: int) -> int:
-        """A number below ``count``, which is positive, another one each time, where a broker draws
-        lots."""
+        """The next number below ``count`` (positive), in turn. A broker takes a random one."""
         self._turns += 1
         return self._turns % count
 
     def store_host(self, channel: Channel) -> Host:
-        """The broker's own address in what it stores; a name that is advertised is none."""
+        """The broker's own address in the records that it stores. An advertised host name is no
+        address, and so not used."""
         for text in (self.address_for(channel), channel.local):
             try:
                 return host_of(text)
@@ -222,8 +222,8 @@ class Served:
         return LOCALHOST
 
     def notify_members(self, group: str) -> None:
-        """Tells all of a group that it has other members now, or other topics: they rebalance
-        (``DefaultConsumerIdsChangeListener``)."""
+        """Tells all members of a group that its members or topics have changed, so that they
+        rebalance (``DefaultConsumerIdsChangeListener``)."""
         found = self.clients.consumers.get(group)
         for member in found.members.values() if found is not None else ():
             self.send(
@@ -239,7 +239,7 @@ class Served:
         ext_fields: Mapping[str, object],
         body: bytes = b"",
     ) -> None:
-        """A request to a client that needs no answer."""
+        """Sends a client a request that needs no answer."""
         command = self.request_to(channel, code, ext_fields, body, CommandFlag.ONEWAY)
         self.outgoing.append((channel, command))
 
@@ -251,7 +251,7 @@ class Served:
         body: bytes = b"",
         flag: int = 0,
     ) -> RemotingCommand:
-        """A request to a client, in the form in which it speaks."""
+        """A request to a client, in the encoding that the client itself uses."""
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
         return RemotingCommand(
             code,

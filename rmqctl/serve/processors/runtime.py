@@ -1,4 +1,4 @@
-"""``getBrokerRuntimeInfo`` and ``viewBrokerStatsData``: how the server does."""
+"""The state of the server in numbers: ``getBrokerRuntimeInfo`` and ``viewBrokerStatsData``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rmqctl.serve.wire.bodies import encode_body
 from rmqctl.serve.wire.command import RemotingCommand
 
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000, 3_600_000, 60_000, 1000
-#: What only a broker has: pools of threads, with their queues.
+#: Thread pools with their queues, which only a broker has.
 _POOLS = {"sendThreadPool": 10_000, "pullThreadPool": 100_000, "queryThreadPool": 20_000}
 
 
 def get_runtime_info(served: Served, request: Request) -> Outcome:
-    """``prepareRuntimeInfo``: the keys of 4.9.3, but for those that would tell paths."""
+    """``prepareRuntimeInfo``: the keys of 4.9.3, without those that would tell paths."""
 
     def answer(of_store: dict[str, str], now: int) -> Outcome:
         table = _statistics(served) | of_store | _broker(served.store)
@@ -79,11 +79,11 @@ def _statistics(served: Served) -> dict[str, str]:
 
 
 def _of_store(store: Store) -> dict[str, str]:
-    """What the store and its disk say. For any thread."""
+    """The values of the store and its disk. For any thread."""
     disk = os.statvfs(store.root)
     total, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
     ratio = _used_ratio(total - disk.f_bfree * disk.f_frsize, free)
-    # No dispatch lags behind where a put dispatches before it returns.
+    # Dispatch never lags behind here: a put dispatches before it returns.
     values: dict[str, object] = {
         "commitLogDiskRatio": ratio,
         "consumeQueueDiskRatio": ratio,
@@ -101,7 +101,7 @@ def _of_store(store: Store) -> dict[str, str]:
 
 
 def _broker(store: Store) -> dict[str, str]:
-    """What no server of one thread has, with the values of a broker that has nothing to do."""
+    """The values that a server with one thread does not have, as of an idle broker."""
     values: dict[str, object] = {
         "brokerVersion": VERSION_4_9_3,
         "brokerVersionDesc": "V4_9_3",
@@ -126,19 +126,20 @@ def _behind(store: Store) -> int:
 
 
 def _first_time(store: Store) -> int:
-    """``getEarliestMessageTime``: store time of the log's first record; -1 without."""
+    """``getEarliestMessageTime``: the store time of the log's first record; -1 without one."""
     record = store.commit_log.find_record(store.min_offset)
     return -1 if record is None else record.store_timestamp
 
 
 def _used_ratio(used: int, usable: int) -> float:
-    """``UtilAll#getDiskPartitionSpaceUsedPercent``: in whole percents, rounded up."""
+    """How full the disk is, in whole percents rounded up
+    (``UtilAll#getDiskPartitionSpaceUsedPercent``)."""
     whole = used + usable
     return -(-used * 100 // whole) / 100 if whole > 0 else -1
 
 
 def _readable(count: int) -> str:
-    """``MixAll#humanReadableByteCount`` with units of 1024."""
+    """A number of bytes in units of 1024 (``MixAll#humanReadableByteCount``)."""
     if count < 1024:
         return f"{count} B"
     power = (count.bit_length() - 1) // 10

@@ -1,6 +1,6 @@
-"""``SendMessageProcessor``: messages of producers, singly and in batches.
+"""Messages of producers, singly and in batches (``SendMessageProcessor``).
 
-Checks, defaults and statuses are those of 4.9.3, and so are the bytes that are stored.
+Checks, defaults, statuses and the stored bytes are those of 4.9.3.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import WritableStore
 
 PROPERTY_CLUSTER = "CLUSTER"
-#: Of every answer to a send: a producer of Java looks for them, also on an error.
+#: Fields of every answer to a send: a producer in Java looks for them even in an error.
 ANSWER_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": True}
-#: From this version on a request says how often a message may be consumed (``V3_4_9``).
+#: The first version whose requests say how often a message may be consumed (``V3_4_9``).
 VERSION_MAX_RECONSUME_TIMES = 121
 _MULTI_TAG = "MULTI_TAG"
-#: ``SendMessageRequestHeaderV2``: its fields by those of the first version.
+#: The fields of ``SendMessageRequestHeaderV2``, by their names in the first version.
 _V2 = {
     "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d",
     "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
@@ -49,7 +49,7 @@ _CODES = {
     PutMessageStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
 _SENT = frozenset(ResponseCode(code) for code in (0, 10, 11, 12))
-#: With which a message is in the log.
+#: Statuses of puts after which the message is in the log.
 STORED_STATUSES = frozenset(status for status, code in _CODES.items() if code in _SENT)
 
 
@@ -71,7 +71,7 @@ class SendHeader(NamedTuple):
 
 
 class Refused(Exception):
-    """A message that a check ends, with the code of the answer."""
+    """A message that a check refuses, with the code of the answer."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(remark)
@@ -79,7 +79,7 @@ class Refused(Exception):
 
 
 def send_message(served: Served, request: Request) -> Outcome:
-    """``asyncSendMessage`` and ``asyncSendBatchMessage``: the field ``batch`` says which."""
+    """``asyncSendMessage`` or ``asyncSendBatchMessage``, as the field ``batch`` says."""
     try:
         header = header_of(request)
         topic = checked_topic(served, header)
@@ -116,7 +116,7 @@ def header_of(request: Request) -> SendHeader:
 
 
 def checked_topic(served: Served, header: SendHeader) -> ServedTopic:
-    """``msgCheck``: the topic, which is made when it may be."""
+    """``msgCheck``: the topic of a message. A missing topic is made where that is allowed."""
     if header.topic == RMQ_SYS_SCHEDULE_TOPIC:
         remark = f"Sending message to topic[{header.topic}] is forbidden."
         raise Refused(ResponseCode.NO_PERMISSION, remark)
@@ -137,11 +137,11 @@ def checked_topic(served: Served, header: SendHeader) -> ServedTopic:
 
 
 def queue_id_of(served: Served, header: SendHeader, topic: ServedTopic) -> int:
-    """The queue that a message goes to, any where the request leaves that to the broker
-    (``randomQueueId``).
+    """The number of the queue that a message goes to. The request may leave the choice to the
+    broker (``randomQueueId``).
 
-    :raises BadRequest: the topic has none to write to, which a broker finds out as it divides by
-        that. A queue that the request names it would take all the same.
+    :raises BadRequest: the topic has no queue to write to. A broker then fails with a division by
+        zero, but takes a queue that the request names.
     """
     if header.queue_id >= 0:
         return header.queue_id
@@ -154,7 +154,8 @@ def queue_id_of(served: Served, header: SendHeader, topic: ServedTopic) -> int:
 def _message(
     served: Served, request: Request, header: SendHeader, topic: ServedTopic
 ) -> MessageExtBrokerInner:
-    """What is the same of every message of a request; its properties are the request's."""
+    """A message with the fields that all messages of a request share, and the request's
+    properties."""
     queue_id = queue_id_of(served, header, topic)
     multi = constants.MULTI_TAGS_FLAG if topic.topic_filter_type == _MULTI_TAG else 0
     properties = decode_properties(encode_utf8(header.properties))
@@ -174,7 +175,7 @@ def _message(
 
 
 def _level_of(message: MessageExtBrokerInner) -> int:
-    """:raises BadRequest: its delay level is none."""
+    """The delay level of a message. :raises BadRequest: the property is no number."""
     level = message.delay_time_level
     if level is None:
         text = message.properties[constants.PROPERTY_DELAY_TIME_LEVEL]
@@ -186,8 +187,8 @@ def _single(served: Served, request: Request, header: SendHeader, topic: ServedT
     message = _message(served, request, header, topic)
     wait = message.properties.pop(constants.PROPERTY_WAIT_STORE_MSG_OK, None)
     if wait is not None:
-        # A broker takes it out and puts it back: it is the last of the map then, which shows in
-        # the bytes of delayed messages and halves.
+        # A broker takes the property out and puts it back. It is then the last one of the map,
+        # which shows in the stored bytes of delayed messages and halves.
         message.properties[constants.PROPERTY_WAIT_STORE_MSG_OK] = wait
     asked_for = message.queue_id
     if header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
@@ -196,7 +197,7 @@ def _single(served: Served, request: Request, header: SendHeader, topic: ServedT
     if properties.get(constants.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
         message = _half(message)
     else:
-        # WAIT says whether to wait, and is not stored: the map keeps the room that it had for it.
+        # WAIT says whether to wait, and is not stored; but the map keeps its capacity.
         unsaid = dict.fromkeys(properties.keys() & {constants.PROPERTY_WAIT_STORE_MSG_OK})
         message.properties_bytes = encode_properties({**properties, **unsaid})
     if message.sys_flag & constants.TRANSACTION_TYPE_MASK not in NO_UNIT:
@@ -212,7 +213,7 @@ def _single(served: Served, request: Request, header: SendHeader, topic: ServedT
 def _retried(
     served: Served, request: Request, header: SendHeader, message: MessageExtBrokerInner
 ) -> MessageExtBrokerInner:
-    """``handleRetryAndDLQ``: what has been consumed too often goes to the dead letters."""
+    """``handleRetryAndDLQ``: a message that was consumed too often goes to the dead letters."""
     group = header.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
     config = served.groups.known(group)
     if config is None:
@@ -265,12 +266,12 @@ def _batch(served: Served, request: Request, header: SendHeader, topic: ServedTo
 
 def _messages_of(common: MessageExtBrokerInner, most: int) -> list[Message]:
     """The messages of a batch (``MessageDecoder#decodeMessages``), each with the batch's properties
-    behind its own. The CRC that stands there is nobody's business.
+    behind its own. The CRC in the batch is ignored.
 
-    :raises BadBatch: one is cut off.
-    :raises BadRequest: there is none, or their records have more than ``most`` bytes, which the
-        store would refuse: of messages without a body it would first have to make five times as
-        many as fit.
+    :raises BadBatch: a message is cut off.
+    :raises BadRequest: the batch is empty, or its records have more than ``most`` bytes. The store
+        would refuse them, too, but only after all messages were made: without bodies, a request can
+        have five times as many as the store takes.
     """
     shared = encode_properties(common.properties)
     behind = constants.PROPERTY_SEPARATOR.encode() + shared
@@ -295,7 +296,7 @@ def _messages_of(common: MessageExtBrokerInner, most: int) -> list[Message]:
             common.reconsume_times,
             0,
         )
-        # What is more than plain of one message the store finds by itself.
+        # The store itself finds out whether a single message is more than a plain one.
         if common.sys_flag:
             messages.append(
                 replace(message.full(), sys_flag=common.sys_flag, properties_bytes=data)
@@ -310,8 +311,8 @@ def _messages_of(common: MessageExtBrokerInner, most: int) -> list[Message]:
 def _answer(
     served: Served, command: RemotingCommand, result: PutMessageResult, queue_id: int
 ) -> RemotingCommand:
-    """``handlePutMessageResult``. The queue is the one that was asked for, wherever a delay or a
-    transaction has taken the message."""
+    """``handlePutMessageResult``. The answer names the queue that was asked for, even where a delay
+    or a transaction put the message into another one."""
     code = _CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
     append = result.append
     if code not in _SENT or append is None:

@@ -1,5 +1,8 @@
-"""``SendMessageProcessor#asyncConsumerSendMsgBack``: a message that a consumer could not do with
-comes again later, or goes to the dead letters of its group."""
+"""Messages that a consumer could not process, and sends back
+(``SendMessageProcessor#asyncConsumerSendMsgBack``).
+
+They come again later, or go to the dead letters of the group.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ from rmqctl.serve.processors.request import Later, Outcome, Request, Served
 from rmqctl.serve.processors.send import VERSION_MAX_RECONSUME_TIMES
 
 _RETRY_TOPIC, _ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
-#: Delay levels that a message is passed on before it comes again the first time.
+#: The delay level of a first retry is the number of retries so far plus this.
 _FIRST_DELAY_LEVEL = 3
 
 
 def send_message_back(served: Served, request: Request) -> Outcome:
-    """The record is looked up, and stored again under another topic: when the group's retry topic
-    may be written to, which is asked first."""
+    """Looks the record up, and stores it again under another topic. This needs the permission to
+    write to the group's retry topic, which is checked first."""
     fields, command = request.fields, request.command
     group = served.groups.find(fields.group("group", served.groups))
     offset = fields.int64("offset")
@@ -52,13 +55,13 @@ def send_message_back(served: Served, request: Request) -> Outcome:
         record, body = found
         origin.append(record.properties.get(_RETRY_TOPIC, record.topic))
         if served.accounts is not None and fields.find("originTopic") != origin[0]:
-            # Else who may read one topic could have messages of any other come to him.
+            # Else an account that may read one topic could have messages of others sent to it.
             remark = f"the message at {offset} is of another topic"
             return command.answer(ResponseCode.SYSTEM_ERROR, remark)
         is_dead = record.reconsume_times >= most or delay_level < 0
         topic = constants.DLQ_GROUP_TOPIC_PREFIX + group.name if is_dead else retry_topic
         if topic_directory_problem(topic) is not None:
-            # A group may have a longer name than a directory; no file is to hear of it.
+            # A group may have a longer name than a directory can have. No file is to name it.
             status = PutMessageStatus.MESSAGE_ILLEGAL.value
             return command.answer(ResponseCode.SYSTEM_ERROR, status)
         queues = 1 if is_dead else group.retry_queue_nums
@@ -80,8 +83,8 @@ def send_message_back(served: Served, request: Request) -> Outcome:
 
 
 def _takes(served: Served, retry_topic: str, queues: int) -> bool:
-    """Whether a group's retry topic may be written to; it is made when there is none. Whatever the
-    record is: also one for the dead letters, whose own permissions count for nothing."""
+    """Whether a group's retry topic may be written to; a missing one is made. The retry topic also
+    decides for dead letters; the permissions of their own topic do not count."""
     served.topics.enter(retry_topic, queues)
     found = served.topics.find(retry_topic)
     return found is not None and found.is_writable
@@ -90,7 +93,7 @@ def _takes(served: Served, retry_topic: str, queues: int) -> bool:
 def _again(
     record: Record, body: bytes, topic: str, queue_id: int, delay_level: int
 ) -> MessageExtBrokerInner:
-    """The record as a new message: hosts, times and body stay, WAIT is stored."""
+    """The record as a new message. Hosts, times and body stay, and WAIT is stored."""
     properties = record.properties
     properties.setdefault(_RETRY_TOPIC, record.topic)
     properties[constants.PROPERTY_WAIT_STORE_MSG_OK] = "false"

@@ -1,5 +1,5 @@
-"""What slaves ask of a name server: who their master is (``DefaultRequestProcessor`` of the name
-server). The only broker that others are told of is this one."""
+"""Requests of slaves to the name server: who their master is (``DefaultRequestProcessor`` of the
+name server). Clients are told of no other broker than this one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rmqctl.serve.wire.command import RemotingCommand
 
 
 def register_broker(served: Served, request: Request) -> RemotingCommand:
-    """``registerBroker`` of a slave of this broker, which is told where its log comes from; nothing
-    is noted. A master of its own is refused: it would take the routes over."""
+    """``registerBroker`` from a slave of this broker: the slave is told the address for its log,
+    and nothing is noted. Another master is refused, for it would take over the routes."""
     fields = request.fields
     name, number = fields.text("brokerName"), fields.int64("brokerId")
     if not served.ha_port:
@@ -26,7 +26,7 @@ def register_broker(served: Served, request: Request) -> RemotingCommand:
 
 
 def unregister_broker(served: Served, request: Request) -> RemotingCommand:
-    """``unregisterBroker``: a slave stops."""
+    """``unregisterBroker``, with which a slave stops."""
     if not served.ha_port:
         return not_supported(served, request)
     return request.command.answer(ResponseCode.SUCCESS)

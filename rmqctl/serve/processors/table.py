@@ -1,4 +1,4 @@
-"""Which processor answers which request."""
+"""The table of processors by request code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PROCESSORS: dict[int, Processor] = {
     RequestCode.UNREGISTER_CLIENT: clients.unregister_client,
     RequestCode.CHECK_CLIENT_CONFIG: clients.check_client,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.get_consumer_list,
-    # Administration that only looks.
+    # Administration that only reads.
     RequestCode.GET_ALL_TOPIC_CONFIG: tables.get_all_topic_config,
     RequestCode.GET_BROKER_CONFIG: tables.get_broker_config,
     RequestCode.GET_BROKER_RUNTIME_INFO: runtime.get_runtime_info,
@@ -73,7 +73,7 @@ PROCESSORS: dict[int, Processor] = {
     RequestCode.GET_BROKER_CONSUME_STATS: progress.get_broker_consume_stats,
     RequestCode.QUERY_CONSUME_QUEUE: progress.query_consume_queue,
 }
-#: Those of a store that is open for writing.
+#: Requests that need a store open for writing.
 WRITERS: dict[int, Processor] = {
     RequestCode.SEND_MESSAGE: send.send_message,
     RequestCode.SEND_MESSAGE_V2: send.send_message,
@@ -88,8 +88,11 @@ KNOWN = frozenset(map(int, (*PROCESSORS, *WRITERS, *refused.NEVER)))
 
 
 def processor_of(code: int, *, writes: bool) -> Processor:
-    """The processor of a request code. What is never done is looked for first: no entry of the
-    tables can bring it back. :param writes: the store takes messages."""
+    """The processor of a request code. The refused requests are looked up first, so that no entry
+    of the tables can allow one.
+
+    :param writes: whether the store is open for writing.
+    """
     if code in refused.NEVER:
         return refused.never
     if code in refused.WRITING:

@@ -1,5 +1,5 @@
-"""What a broker and a name server tell of themselves: tables of topics, groups and offsets, as
-``mqadmin``, the dashboard and slaves ask for them (``AdminBrokerProcessor``)."""
+"""The tables of topics, groups and offsets for which ``mqadmin``, the dashboard and slaves ask a
+broker and a name server (``AdminBrokerProcessor``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def get_all_groups(served: Served, request: Request) -> RemotingCommand:
 
 
 def get_all_consumer_offset(served: Served, request: Request) -> RemotingCommand:
-    """``getAllConsumerOffset``: what clients have committed here, too."""
+    """``getAllConsumerOffset``, with the offsets that clients have committed here."""
     return _answer(request, {"offsetTable": served.offsets.table()})
 
 
@@ -38,8 +38,8 @@ def get_all_delay_offset(served: Served, request: Request) -> Outcome:
 
 
 def get_broker_config(served: Served, request: Request) -> RemotingCommand:
-    """``getBrokerConfig``: what shapes the store, and its names. A broker tells its paths, too, and
-    whatever else its file holds."""
+    """``getBrokerConfig``: the settings that shape the store, and the broker's names. A broker also
+    tells its paths, and whatever else its file holds."""
     names = served.names
     values: dict[str, object] = {
         "brokerName": names.broker,
@@ -65,20 +65,20 @@ def get_system_topics(served: Served, request: Request) -> RemotingCommand:
 
 
 def get_system_topics_of_names(served: Served, request: Request) -> RemotingCommand:
-    """``getSystemTopicListFromNs``: names of clusters and brokers, which are topics, too."""
+    """``getSystemTopicListFromNs``: the names of clusters and brokers, which are also topics."""
     names = list(dict.fromkeys((served.names.cluster, served.names.broker)))
     address = served.address_for(request.channel)
     return _answer(request, {"brokerAddr": address, "topicList": names})
 
 
 def get_topics_by_cluster(served: Served, request: Request) -> RemotingCommand:
-    """``getTopicsByCluster``; none of a cluster that is not this one."""
+    """``getTopicsByCluster``; empty for any other cluster than this one."""
     is_own = request.fields.text("cluster") == served.names.cluster
     return _answer(request, {"topicList": [one.name for one in served.topics if is_own]})
 
 
 def get_kv_config(served: Served, request: Request) -> RemotingCommand:
-    """``getKVConfig``: this name server keeps none."""
+    """``getKVConfig``: this name server keeps no such configuration."""
     namespace, key = request.fields.text("namespace"), request.fields.text("key")
     remark = f"No config item, Namespace: {namespace[:127]} Key: {key[:127]}"
     return request.command.answer(ResponseCode.QUERY_NOT_FOUND, remark)

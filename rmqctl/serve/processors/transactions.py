@@ -1,4 +1,4 @@
-"""``EndTransactionProcessor``: what a producer says of its half message."""
+"""A producer ends its half message (``EndTransactionProcessor``)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from rmqctl.serve.wire.fields import BadRequest, Fields
 
 
 def end_transaction(served: Served, request: Request) -> Outcome:
-    """A commit stores the message for its consumers, and then what ends the half; a rollback only
-    that. Nobody waits for the answer: a producer sends this one-way."""
+    """A commit stores the message for its consumers, and then the op message that ends the half; a
+    rollback stores only the op message. A producer sends this one-way, and waits for no answer."""
     fields, command = request.fields, request.command
     kind = fields.int32("commitOrRollback")
     if kind == constants.TRANSACTION_NOT_TYPE:
-        return None  # The producer does not know yet; a broker would ask it later.
+        return None  # The producer does not know the outcome yet. A broker asks it again later.
     commits = kind == constants.TRANSACTION_COMMIT_TYPE
     if not commits and kind != constants.TRANSACTION_ROLLBACK_TYPE:
         raise BadRequest(f"commitOrRollback field wrong: {kind}")
@@ -48,7 +48,7 @@ def end_transaction(served: Served, request: Request) -> Outcome:
             problem = _problem(found[0], fields, commits)
             topic = found[0].properties.get(constants.PROPERTY_REAL_TOPIC, "")
             if not problem and not may(served, request, topic, Perm.PUB):
-                # Offsets can be guessed, and a rollback loses somebody's message.
+                # Offsets can be guessed, and a rollback by an outsider loses somebody's message.
                 problem = f"No permission PUB for topic {topic[:127]}"
         if found is None or problem:
             return command.answer(ResponseCode.SYSTEM_ERROR, problem)
@@ -75,7 +75,7 @@ def end_transaction(served: Served, request: Request) -> Outcome:
 
 def _problem(half: Record, fields: Fields, commits: bool) -> str:
     """Why a half is not the one that the producer means, or cannot be ended
-    (``checkPrepareMessage``); empty: it is, and can."""
+    (``checkPrepareMessage``); empty where it can be ended."""
     problem = half_problem(half) or (commit_problem(half) if commits else None)
     if problem is not None:
         return problem
