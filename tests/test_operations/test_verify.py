@@ -374,6 +374,8 @@ def test_what_stands_in_place_of_a_directory_is_named(store: Path, name: str, ki
     found = {row.code: row for row in findings_of(store)[0]}
     assert found["not-a-directory"].path == name
     assert found["not-a-directory"].severity == ERROR
+    # Of a log nothing is made, and no repair moves it away.
+    assert ("bring the log back" in found["not-a-directory"].advice) == (name == "commitlog")
 
 
 @pytest.mark.parametrize(

@@ -106,12 +106,13 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
         _check_understood(plans)
     outputs = _outputs(plans, options["output"])
     _note_overruled(stores[0], plans)
-    told = options["topic"] is not None and _note_absent_topic(stores[0], options["topic"])
+    if options["topic"] is not None:
+        _note_absent_topic(stores[0], options["topic"])
     if options["dry_run"]:
-        return _told_of_queues(stores[0], _print_plans(stores[0], plans, outputs, options), told)
+        return _told_of_queues(stores[0], found=_print_plans(stores[0], plans, outputs, options))
     if not options["yes"]:
         _ask_consent(plans, in_place=options["in_place"], purge=options["purge"])
-    return _rebuild(stores[0], what, plans, outputs, options, told)
+    return _rebuild(stores[0], what, plans, outputs, options)
 
 
 def _note_batch_queues(stores: list[Settings]) -> None:
@@ -187,11 +188,13 @@ def _note_overruled(settings: Settings, plans: list[RebuildPlan]) -> None:
             )
 
 
-def _note_absent_topic(settings: Settings, topic: str) -> bool:
-    """Says when no queue is of the topic, and whether it did. It may be lost, and is then made of
-    what the log has; most names are mistyped."""
+def _note_absent_topic(settings: Settings, topic: str) -> None:
+    """Says when no queue is of the topic. It may be lost, and is then made of what the log has;
+    most names are mistyped."""
+    from rmqctl.cli.mistyped import note_topic_of_log
+
     with settings.open(every_queue=False) as store:
-        return settings.note_absent_topic(store, topic)
+        note_topic_of_log(settings, store, topic)
 
 
 def _print_plans(
@@ -223,7 +226,6 @@ def _rebuild(
     plans: list[RebuildPlan],
     outputs: list[Path | None],
     options: dict[str, Any],
-    told: bool,
 ) -> int:
     total = sum(plan.log_bytes for plan in plans)
     work = list(zip(plans, outputs, strict=True))
@@ -239,7 +241,7 @@ def _rebuild(
     if done.failure is not None:
         raise done.failure
     if _narrows(options) and not done.queues:
-        return _told_of_queues(settings, False, told)
+        return _told_of_queues(settings, found=False)
     return int(done.damaged)
 
 
@@ -253,10 +255,10 @@ def _narrows(options: dict[str, Any]) -> bool:
     return _writes(options) and (options["topic"] is not None or options["queue_id"] is not None)
 
 
-def _told_of_queues(settings: Settings, found: bool, told: bool) -> int:
-    """The exit code by whether a queue is, or would be, written of those asked for; where none is,
-    and that the topic is unknown has not been ``told``, a note says so."""
-    if not found and not told:
+def _told_of_queues(settings: Settings, *, found: bool) -> int:
+    """The exit code by whether a queue is, or would be, written of those asked for. A note says if
+    there is none."""
+    if not found:
         settings.note("note: the log has no message of such a queue: `rmqctl queues` lists them.")
     return int(not found)
 

@@ -22,6 +22,12 @@ _MOUNT = (
     "Keep the broker down, and see where it leads (`ls -l`): mount that disk, or bring the file "
     "back. Where it is nobody's, remove the link."
 )
+#: Of what stands where the log must be: there is nothing to make queues of.
+_NO_LOG_THERE = (
+    "Keep the broker down, which takes it for a log without a file, and deletes all queues. See "
+    "what it is (`ls -ld`), move it away, and bring the log back: mount its disk, or take it from "
+    "a replica or a backup."
+)
 _DELETED = "A broker of 5.x deletes it when it starts, and so does the next command that writes."
 
 
@@ -99,7 +105,8 @@ def check_is_directory(root: Path, name: str) -> Iterator[Finding]:
     path = root / name
     if os.path.lexists(path) and not path.is_dir():
         what = "a file" if path.is_file() else "no regular file"
-        yield finding("not-a-directory", path=name, expected="a directory", found=what)
+        found = finding("not-a-directory", path=name, expected="a directory", found=what)
+        yield found._replace(advice=_NO_LOG_THERE) if name == paths.COMMIT_LOG else found
 
 
 def check_state_files(root: Path) -> Iterator[Finding]:
