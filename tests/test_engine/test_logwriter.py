@@ -202,5 +202,5 @@ def test_a_buffer_goes_back_when_its_file_cannot_be_made(
     monkeypatch.setattr(log.files, "append_file", refuse)
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         append(log, 100, 1)
-    assert pool.available_buffer_nums == 1
+    assert available(pool) == 1
     log.close()

@@ -324,7 +324,7 @@ def test_room_that_was_made_piece_by_piece_is_named_without_a_head(tmp_path: Pat
     assert len(files.entries) == 1
     mapped = files.append_file(start)
     assert [one.file_from_offset for one in files.entries] == [0, start]
-    assert mapped.path.stat().st_size == 16 * PAGE and not mapped.is_dirty
+    assert mapped.path.stat().st_size == 16 * PAGE and not mapped._dirty.end
     files.close()
 
 
