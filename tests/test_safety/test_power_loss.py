@@ -201,6 +201,32 @@ def test_the_checkpoint_says_nothing_of_queues_that_are_not_forced(
         assert checkpoint[:2] == (times[0], newest.begin_timestamp)
 
 
+@pytest.mark.parametrize("how", ["flush", "services", "close"])
+def test_the_checkpoint_goes_back_with_the_clock(fast_path: Path, how: str) -> None:
+    """One that said more than the newest records would have a start begin in the newest file."""
+    root, now = fast_path / "store", [TIME + 3_600_000]
+    store = MessageStore(root, CONFIG, writable=True, create=True, clock=lambda: now[0])
+    for number in range(100):
+        now[0] = TIME if number == 60 else now[0] + 100
+        assert store.put_message(message(number)).is_ok
+        if number == 50:
+            store.flush()
+    if how == "flush":
+        store.flush()
+    elif how == "services":
+        store.flush_log()
+        service = store.writer.flusher.flush_consume_queue
+        service._last_flush_timestamp = -(10.0**12)
+        service.work()
+    else:
+        store.close()
+    checkpoint = read_checkpoint(root / "checkpoint")
+    assert checkpoint is not None
+    assert checkpoint.physic_msg_timestamp == now[0] >= checkpoint.logics_msg_timestamp
+    store.close()
+    assert_clean(root, CONFIG)
+
+
 @pytest.mark.parametrize("by_another", [False, True])
 def test_units_that_a_start_has_taken_away_do_not_come_back(
     fast_path: Path, power: Power, by_another: bool

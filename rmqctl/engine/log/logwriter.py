@@ -338,7 +338,7 @@ class CommitLogWriter(CommitLog):
             readable, timestamp = self._reached()
             if self.flushed_where == readable:
                 # The flush before this may have met a put whose time was not set yet.
-                self.flushed_timestamp = max(self.flushed_timestamp, timestamp)
+                self.flushed_timestamp = timestamp
             entry = self._entry_from(self.flushed_where)
             if entry is None or self.flushed_where >= readable:
                 return False

@@ -220,12 +220,17 @@ class StoreFlusher:
         self._advance(physic=timestamp)
 
     def _advance(self, physic: int = 0, logics: int = 0, index: int = 0) -> None:
-        """Notes store times (ms) up to which structures are on disk. They never go back."""
+        """Notes store times (ms) up to which structures are on disk; 0 tells nothing new.
+
+        The times of log and queues go back with the clock, as the engine's do: a start begins in
+        the newest log file that is not younger, which would lie behind what was not on disk. The
+        time of the index never goes back.
+        """
         with self._checkpoint_lock:
             old = self.checkpoint
             self.checkpoint = old._replace(
-                physic_msg_timestamp=max(old.physic_msg_timestamp, physic),
-                logics_msg_timestamp=max(old.logics_msg_timestamp, logics),
+                physic_msg_timestamp=physic or old.physic_msg_timestamp,
+                logics_msg_timestamp=logics or old.logics_msg_timestamp,
                 index_msg_timestamp=max(old.index_msg_timestamp, index),
             )
 
