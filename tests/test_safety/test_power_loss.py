@@ -22,6 +22,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.start.plan import scan_start
 from rmqctl.engine.state.checkpoint import read_checkpoint
 from tests.test_safety.support import TIME, Clock, assert_clean, message, small_config, tree
 
@@ -223,6 +224,39 @@ def test_the_checkpoint_goes_back_with_the_clock(fast_path: Path, how: str) -> N
     checkpoint = read_checkpoint(root / "checkpoint")
     assert checkpoint is not None
     assert checkpoint.physic_msg_timestamp == now[0] >= checkpoint.logics_msg_timestamp
+    store.close()
+    assert_clean(root, CONFIG)
+
+
+@pytest.mark.parametrize("how", ["one by one", "stream", "services"])
+def test_after_the_clock_was_set_back_a_start_begins_before_that(fast_path: Path, how: str) -> None:
+    """Though the files of the log that begin then are older than what the checkpoint said: nothing
+    of the queues is on disk since it was written."""
+    root, now = fast_path / "store", [TIME + 3_600_000]
+
+    def clock() -> int:
+        now[0] += 100
+        return now[0]
+
+    store = MessageStore(root, CONFIG, writable=True, create=True, clock=clock)
+    for number in range(50):
+        assert store.put_message(message(number)).is_ok
+    store.flush()
+    if how == "services":
+        store.start()
+    end, now[0] = store.max_offset, TIME
+    if how == "stream":
+        for results in store.put_stream(message(number) for number in range(50, 200)):
+            assert all(one.is_ok for one in results)
+    else:
+        for number in range(50, 200):
+            assert store.put_message(message(number)).is_ok
+    checkpoint = read_checkpoint(root / "checkpoint")
+    assert checkpoint is not None and len(list((root / "commitlog").iterdir())) > 5
+    assert scan_start(store.commit_log, checkpoint, CONFIG).physical_offset <= end
+    store.flush()
+    later = read_checkpoint(root / "checkpoint")
+    assert later is not None and later.physic_msg_timestamp == now[0]
     store.close()
     assert_clean(root, CONFIG)
 

@@ -215,6 +215,12 @@ class StoreFlusher:
             self.checkpoint = Checkpoint(timestamp, timestamp)
             self._write(self.checkpoint)
             self._is_first = False
+        elif self._written is not None and timestamp < self._written.min_timestamp:
+            # The clock was set back. A start would begin in a file of the log that begins now, and
+            # pass over what is not on disk of the queues for those before it.
+            times = [timestamp, *([] if self._hold_back is None else [self._hold_back])]
+            self._hold_back = min(times)
+            self._write(self._held_back())
 
     def _physic_flushed(self, timestamp: int) -> None:
         self._advance(physic=timestamp)
