@@ -1,7 +1,7 @@
-"""diff: what two stores have of each other, and what only one has: master and slave, backup and
-original.
+"""diff: how two stores differ, such as master and slave, or backup and original.
 
-Both are read as they are; what a damaged place is, ``verify`` says.
+Both are read as they are. It compares damaged places too, but only ``verify`` says what is wrong
+with them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STRUCTURES = ("commitlog", "queue", "consumer_offset", "delay_offset", "topic", 
 
 
 class Diff:
-    """Compares the stores ``a`` and ``b``; ``compared_bytes`` is the log that both have."""
+    """Compares the stores ``a`` and ``b``. ``compared_bytes`` is how much log both have."""
 
     def __init__(self, a: MessageStore, b: MessageStore) -> None:
         self._a, self._b = a, b
@@ -42,14 +42,13 @@ class Diff:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing was found by now."""
+        """Whether no difference was found so far."""
         return not self._counts
 
     def rows(self, progress: Progress | None = None) -> Iterator[DifferenceRow | DiffSummary]:
         """Rows ``difference``, structure by structure, then ``summary``.
 
-        :raises ConfigFileUnreadable: a file of ``config/`` is broken, and its ``.bak`` does not
-            help.
+        :raises ConfigFileUnreadable: a file of ``config/`` is broken, and so is its ``.bak``.
         """
         for row in chain(
             self._log(progress), self._queues(), self._offsets(), self._topics(), self._groups()
@@ -98,7 +97,7 @@ class Diff:
                 return
 
     def _queues(self) -> Iterator[DifferenceRow]:
-        """Queues, each cut to its store's log; those of both kinds."""
+        """The differences of queues of both kinds, each queue cut to the log of its store."""
         stores = self._a, self._b
         places = {
             (where.topic, where.queue_id) for one in stores for where in one.queues.directories()
@@ -138,7 +137,7 @@ class Diff:
         low, high = max(a.min_offset, b.min_offset), min(a.max_offset, b.max_offset)
         starts, length = (low, low), high - low
         if isinstance(a, BatchConsumeQueue) and isinstance(b, BatchConsumeQueue):
-            # Its units have numbers from the first file on that each store has.
+            # The units of a batch queue are numbered from the first file that each store has.
             starts = a.find(low), b.find(low)
             length = min(a.end - starts[0], b.end - starts[1]) if low < high else 0
         first, count = _unlike((a, b), starts, length)
@@ -149,7 +148,7 @@ class Diff:
             yield _of_queue(_row("queue", "units-differ", *told), a, queue_offset, count)
 
     def _offsets(self) -> Iterator[DifferenceRow]:
-        """What consumers and the delivery of delayed messages have read."""
+        """The differences in the offsets of consumers, and of the delivery of delayed messages."""
         a, b = (_flat(consumer_offsets(store.root)) for store in (self._a, self._b))
         for topic, group, queue_id in sorted(a.keys() | b.keys()):
             key = topic, group, queue_id
@@ -160,7 +159,7 @@ class Diff:
         for level in sorted(levels_a.keys() | levels_b.keys()):
             pair = levels_a.get(level), levels_b.get(level)
             if pair[0] != pair[1]:
-                # A level's queue is the one before it by number.
+                # The number of a level's queue is the level less one.
                 row = _row("delay_offset", "differs", *_numbers(*pair))
                 yield row | {"topic": "SCHEDULE_TOPIC_XXXX", "queue_id": level - 1}
 
@@ -205,7 +204,7 @@ def _of_queue(row: DifferenceRow, queue: _Queue, queue_offset: int, messages: in
 
 
 def _only(store: MessageStore, number: int, start: int, end: int) -> DifferenceRow:
-    """A range of the log that one of the stores has; counts its records."""
+    """The row of a range of the log that only one of the stores has, with its number of records."""
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.scanner import Scanner
 
@@ -220,8 +219,8 @@ def _only(store: MessageStore, number: int, start: int, end: int) -> DifferenceR
 def _unlike(
     queues: tuple[_Queue, _Queue], starts: tuple[int, int], length: int
 ) -> tuple[int | None, int]:
-    """Of so many units from each queue's start on: how far the first is that differs, None if none
-    does, and how many do."""
+    """Compares ``length`` units of two queues, from each queue's start on. Returns the position of
+    the first that differs (None: none does), and how many differ."""
     first, count, done = None, 0, 0
     while done < length:
         a, b = (

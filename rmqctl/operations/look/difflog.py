@@ -1,7 +1,7 @@
-"""Compares two logs by their bytes, and says where they differ in records.
+"""Compares two logs by their bytes, and names the records that differ.
 
-Two copies of one log have the same bytes at the same physical offsets. What stands behind a blank
-has no meaning and is passed over.
+Two copies of one log have the same bytes at the same physical offsets. Bytes behind a blank have no
+meaning, and are not compared.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from rmqctl.operations.progress import Progress
 if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
 
-_PIECE = 4 << 20
-#: Records that differ one behind the other, after which the logs are said to have gone apart.
+#: Bytes that are compared at once: at first, for the next difference may be near, and at most.
+_FIRST_PIECE, _PIECE = 1 << 14, 4 << 20
+#: After so many differing records in a row the rest is not compared: the logs have parted.
 _MOST_IN_A_ROW = 1000
 
 
 class LogDifference(NamedTuple):
-    """Records that differ, one behind the other, from ``physical_offset`` on. ``record`` is the
-    first of them as one of the logs has it, ``a`` and ``b`` say what stands there. ``has_parted``:
-    so many that the rest was not compared."""
+    """Differing records, one behind the other, from ``physical_offset`` on. ``record`` is the first
+    of them, from one of the logs. ``a`` and ``b`` say what each log has there. ``has_parted``: they
+    were so many that the rest was not compared."""
 
     physical_offset: int
     length: int
@@ -35,7 +36,7 @@ class LogDifference(NamedTuple):
 
 
 class _Differing(NamedTuple):
-    """One place at which the logs differ, and the place behind it."""
+    """A range of physical offsets in which the logs differ: one record, or what stands there."""
 
     start: int
     end: int
@@ -47,8 +48,8 @@ class _Differing(NamedTuple):
 def log_differences(
     a: CommitLog, b: CommitLog, start: int, end: int, progress: Progress | None = None
 ) -> Iterator[LogDifference]:
-    """Where two logs with files of one size differ in ``[start, end)``, where both have records
-    from ``start`` on; in order."""
+    """The differences in ``[start, end)`` between two logs whose files have the same size, in
+    order. In both logs a record starts at ``start``."""
     run: LogDifference | None = None
     for one in _differing(a, b, start, end, progress):
         if run is not None and run.physical_offset + run.length == one.start:
@@ -68,7 +69,7 @@ def _differing(
     a: CommitLog, b: CommitLog, start: int, end: int, progress: Progress | None
 ) -> Iterator[_Differing]:
     size = a.file_size
-    # The last place at which a record starts, as far as is known: of each file its begin.
+    # The anchor is the last offset at which an entry is known to start, such as a file's first.
     at, anchor = start, start
     while at < end:
         border = min((at // size + 1) * size, end)
@@ -91,11 +92,11 @@ def _differing(
 
 
 def _first_difference(a: CommitLog, b: CommitLog, start: int, end: int) -> int | None:
-    """The first physical offset in a part of one file at which the logs have different bytes, or
-    one of them none."""
-    at = start
+    """The first physical offset in ``[start, end)``, which lies in one file, at which the logs have
+    different bytes, or one of them has none."""
+    at, size = start, _FIRST_PIECE
     while at < end:
-        pieces = [_bytes(log, at, min(_PIECE, end - at)) for log in (a, b)]
+        pieces = [_bytes(log, at, min(size, end - at)) for log in (a, b)]
         if pieces[0] != pieces[1]:
             low, high = 0, min(map(len, pieces))
             if pieces[0][:high] == pieces[1][:high]:
@@ -107,7 +108,8 @@ def _first_difference(a: CommitLog, b: CommitLog, start: int, end: int) -> int |
                 else:
                     high = middle
             return at + low
-        at += min(_PIECE, end - at)
+        at += min(size, end - at)
+        size = min(2 * size, _PIECE)
     return None
 
 
@@ -119,7 +121,7 @@ def _bytes(log: CommitLog, physical_offset: int, size: int) -> bytes:
 
 
 def _entry_over(log: CommitLog, anchor: int, place: int) -> int:
-    """Where the entry starts that a place lies in, walked to from one before it."""
+    """The physical offset of the entry that a place lies in, found by a walk from ``anchor``."""
     if log.files.index_of(anchor) < 0:
         return place
     start = anchor
@@ -136,7 +138,8 @@ def _entry_at(log: CommitLog, physical_offset: int) -> Entry | None:
 
 
 def _end_of(a: Entry | None, b: Entry | None, start: int, border: int) -> int:
-    """Where the comparison goes on: behind the record of one side, or with the next file."""
+    """The physical offset at which the comparison goes on: behind the record of one of the logs, or
+    at the next file."""
     for entry in (a, b):
         if isinstance(entry, Record):
             return entry.physical_offset + entry.total_size
@@ -144,7 +147,8 @@ def _end_of(a: Entry | None, b: Entry | None, start: int, border: int) -> int:
 
 
 def _told(log: CommitLog, entry: Entry | None, other: Entry | None) -> str:
-    """What stands at a place, in words; of a record whose it is where the other has another."""
+    """What a log has at a place, in words. A record is told with its topic, queue and queue offset
+    if the other log does not have the same one there."""
     if entry is None:
         return "no file"
     if isinstance(entry, Record):

@@ -64,9 +64,8 @@ def follow_log(
             if isinstance(entry, Moved):
                 row = moved_row(entry)
             elif what.end is not None and entry.physical_offset >= what.end:
-                follower.offset = (
-                    entry.physical_offset
-                )  # It was not yielded: whoever goes on begins there.
+                # The entry was not yielded: a later run goes on with it.
+                follower.offset = entry.physical_offset
                 break
             else:
                 row = log_row(live, entry, what, body, decompress_limit, message_filter)
