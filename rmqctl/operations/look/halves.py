@@ -1,8 +1,9 @@
-"""Half messages, and where each of them stands."""
+"""Half messages and their states."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from formats import constants
@@ -11,12 +12,13 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import transaction
 
 PENDING, ENDED, CHECKED = "pending", "ended", "checked"
+_CHECK_TIMES = transaction.PROPERTY_CHECK_TIMES.encode()
 
 
 class Half(NamedTuple):
-    """A half message and where it stands: ``pending``; ``ended`` by an op message; ``checked``: the
-    broker's check has passed it, and has put it back as a later one or discarded it. ``successor``
-    is that later one's physical offset, where one was found."""
+    """A half message and its state: ``pending``; ``ended`` by an op message; ``checked``: the
+    broker's check has passed it, and has put it back as a later half or discarded it. ``successor``
+    is the physical offset of that later half, where one was found."""
 
     record: Record
     state: str
@@ -29,16 +31,21 @@ def halves(store: MessageStore, *, everything: bool = False) -> Iterator[Half]:
         progress = transaction.check_progress(store, queue_id)
         ended = transaction.ended_halves(store, queue_id, 0 if everything else progress.op)
         start = 0 if everything else progress.half
-        records = transaction.records_of(store, transaction.HALF_TOPIC, queue_id, start)
+        records = partial(transaction.records_of, store, transaction.HALF_TOPIC, queue_id)
+        # The queue is read twice: there may be more halves than fit into memory.
         put_back: dict[str, int] = {}
-        found: list[tuple[int, Record]] = []
-        for queue_offset, record in records:
-            found.append((queue_offset, record))
+        end = start
+        for queue_offset, record in records(start):
+            end = queue_offset + 1
+            if _CHECK_TIMES not in record.properties_bytes:
+                continue
             properties = record.properties
             if transaction.check_times(properties):
                 put_back[properties.get(constants.PROPERTY_UNIQ_KEY, "")] = record.physical_offset
         put_back.pop("", None)
-        for queue_offset, record in found:
+        for queue_offset, record in records(start):
+            if queue_offset >= end:
+                break  # A broker has put it meanwhile.
             properties = record.properties
             last = put_back.get(properties.get(constants.PROPERTY_UNIQ_KEY, ""), -1)
             successor = last if last > record.physical_offset else None
