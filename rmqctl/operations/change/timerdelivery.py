@@ -111,8 +111,11 @@ class TimerDelivery:
     def _messages(self, timer: Timer) -> Iterator[MessageExtBrokerInner]:
         """The copies to put, in the order of their slots. A message without a copy that could be
         put becomes a row."""
-        for timed in list(timer.timed(self._until)):
-            if timed.record is None or timed.state not in (rules.DUE, rules.OVERDUE):
+        # All are looked up before the first is put, for puts change the queue. Only the due ones
+        # are held: many more may wait.
+        every = timer.timed(self._until)
+        for timed in [one for one in every if one.state in (rules.DUE, rules.OVERDUE)]:
+            if timed.record is None:
                 continue
             self._due += 1
             if rules.copy_of(self._store, timed.record) is not None:
