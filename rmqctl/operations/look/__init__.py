@@ -1,4 +1,4 @@
-"""Commands that only look: rows of what is there.
+"""Commands that only read: they give rows of what a store has.
 
 Other rooms use:
 

@@ -1,5 +1,5 @@
-"""Batch queues of 5.x as the commands that look show them: rows of units, of queues, and the
-messages in a record that holds several."""
+"""Batch queues of 5.x as rows: of units, of queues, and of the messages in a record that holds
+several."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def walk_batch_queues(
     offsets: tuple[int, int],
     summary: WalkQueueSummary,
 ) -> Iterator[BatchUnitRow | QueueDamageRow | WalkQueueSummary]:
-    """Rows ``batch_unit`` as the files hold them, of records with messages in a range of queue
-    offsets, and ``damage`` for units that were never written though later ones were; then the
-    ``summary`` of the queues before them, with theirs added."""
+    """Rows ``batch_unit``, as they are stored, of records with messages in a range of queue
+    offsets. Units that were never written though later ones were are rows ``damage``. Then comes
+    the given ``summary`` of the other queues, with these queues added."""
     made = chain.from_iterable(
         _walked(queue, what, *offsets) for queue in _opened(store, what, summary)
     )
@@ -68,7 +68,7 @@ def walk_batch_queues(
 def _opened(
     store: MessageStore, what: Selection, summary: WalkQueueSummary
 ) -> Iterator[BatchConsumeQueue]:
-    """The queues that are shown, which it counts, one after the other."""
+    """Opens the chosen queues one after the other, and counts them."""
     for where in store.batch_queues():
         if what.topic not in (None, where.topic) or what.queue_id not in (None, where.queue_id):
             continue
@@ -125,11 +125,11 @@ def _hole_row(queue: BatchConsumeQueue, queue_offset: int, length: int) -> Queue
 def message_rows(
     store: BodySource, record: Record, spelling: str, decompress_limit: int | None = None
 ) -> Iterator[MessageRow]:
-    """The row of a record, or those of the messages that it holds, each with its own queue offset,
-    flag, properties and body; the rest is the record's. The parameters are those of
+    """The row of a record, or the rows of the messages that it holds. Each of these has its own
+    queue offset, flag, properties and body; all else is the record's. The parameters are those of
     :func:`message_row_with_body`.
 
-    A body that cannot be taken apart is shown as it is.
+    A body that cannot be taken apart into messages is shown as it is.
     """
     from rmqctl.engine.read.getbatch import inner_messages
 

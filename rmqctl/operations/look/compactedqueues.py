@@ -1,5 +1,7 @@
-"""What a broker of 5.x keeps of compacted topics, as the commands that look show it: rows of queues
-and of units. The queues of these topics in ``consumequeue/`` are shown as all others."""
+"""The kept queues of compacted topics (5.x) as rows: of queues and of units.
+
+The queues of these topics in ``consumequeue/`` are shown like all others.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ if TYPE_CHECKING:
     from rmqctl.rows.structures import BatchUnitRow, QueueRow
     from rmqctl.rows.summaries import WalkQueueSummary
 
-#: What tells these rows from those of batch queues.
+#: The value that tells these rows from those of batch queues.
 QUEUE_TYPE = "SparseConsumeQueue"
 
 
 def compacted_queue_rows(
     store: MessageStore, topic: str | None, queue_id: int | None
 ) -> Iterator[QueueRow]:
-    """Rows ``queue``, sorted by topic and number; ``messages`` are those that are kept."""
+    """Rows ``queue``, sorted by topic and number; ``messages`` counts those that are kept."""
     for queue in _opened(store, topic, queue_id):
         low, high, _ = queue.ends()
         yield {
@@ -42,8 +44,9 @@ def compacted_queue_rows(
 def walk_compacted_queues(
     store: MessageStore, what: Selection, offsets: tuple[int, int], summary: WalkQueueSummary
 ) -> Iterator[BatchUnitRow | WalkQueueSummary]:
-    """Rows ``batch_unit`` of a range of queue offsets, then the ``summary`` of the queues before
-    them, with theirs added. Places in a log are chosen among (``what``) by the queue's own one."""
+    """Rows ``batch_unit`` of a range of queue offsets, then the given ``summary`` of the other
+    queues, with these queues added. Physical offsets in ``what`` are those of the queue's own
+    log."""
     made = _unit_rows(store, what, offsets, summary)
     printed = summary["units"] + summary["damages"]
     for row in islice(made, None if what.limit is None else max(what.limit - printed, 0)):
@@ -78,7 +81,7 @@ def _unit_rows(
 def _opened(
     store: MessageStore, topic: str | None, queue_id: int | None
 ) -> Iterator[CompactedQueue]:
-    """The queues that are shown, one after the other."""
+    """Opens the chosen queues one after the other."""
     for where in compacted_queues(store.root):
         if topic not in (None, where.topic) or queue_id not in (None, where.queue_id):
             continue

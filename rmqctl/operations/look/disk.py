@@ -1,4 +1,4 @@
-"""The files of a store on disk: how many, how long, and the space that they take."""
+"""The files of a store on disk: their number, their length, and the space that they take."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def disk_usage(root: Path) -> list[DiskRow]:
     start = len(os.path.join(root, ""))
 
     def refused(error: OSError) -> None:
-        # What a broker has deleted just now takes no space, and lost+found is not the store's.
+        # A file that a broker has just deleted takes no space. lost+found is no part of the store.
         top = str(error.filename)[start:].split("/")[0]
         if not isinstance(error, FileNotFoundError) and (not top or top in _STRUCTURES):
             raise CannotRead(path=error.filename, reason=error.strerror) from error
 
-    # There may be as many directories as queues: no object of each is made.
+    # There may be as many directories as queues, so no Path is made of each.
     for directory, _, files in os.walk(root, onerror=refused):
         relative = directory[start:]
         top = relative.split("/")[0]

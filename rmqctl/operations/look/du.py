@@ -1,8 +1,8 @@
 """du: where the bytes of a store are, by topic, queue, tag, producer host and day.
 
-One pass of the scanner; a batch of records is summed by numpy before anything of it is kept. What
-is kept are the groups and the names in them, both bounded: what comes when the bound is reached is
-counted without a group.
+The scanner passes over the log once, and numpy sums each batch of records. Only the groups and
+their names are kept in memory. Both are bounded: records of further groups are counted without a
+group.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.reports import DiskRow, UsageRow
     from rmqctl.rows.summaries import DuSummary
 
-#: Names to group by, and the field of a row that each becomes.
+#: The names to group by, and the row field of each.
 FIELDS = {
     "topic": "topic",
     "queue": "queue_id",
@@ -43,14 +43,14 @@ FIELDS = {
     "producer-host": "producer_host",
     "day": "day",
 }
-#: Groups, and tags or hosts, that are kept apart, and bytes of all tags together: some hundred
-#: megabytes of memory at most, whatever producers send.
+#: The most groups, the most tags or hosts, and the most bytes of all tags together: some hundred
+#: megabytes of memory, whatever producers send.
 MAX_GROUPS = 200_000
 MAX_NAME_BYTES = 64 << 20
-#: No field has these numbers: no such property; a name beyond the bound.
+#: Numbers that no field has. They stand for a missing property, and for a name beyond the bound.
 _NONE, _REST = -1 << 40, -2 << 40
 _BORN_ADDRESS = layouts.RECORD_BORN_ADDRESS.offset
-#: Zones differ from UTC by multiples of this, so all of it is one day.
+#: Time zones differ from UTC by multiples of this (ms), so that it never lies in two days.
 _QUARTER = 900_000
 
 Key = tuple[int, ...]
@@ -58,8 +58,8 @@ Key = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is asked: names of :data:`FIELDS` to group by; a topic, and store times (inclusive), to
-    count only; how many groups to show."""
+    """What to count: the names of :data:`FIELDS` to group by; the only topic and the store times
+    (inclusive) that count; how many groups to show."""
 
     by: tuple[str, ...] = ("topic",)
     topic: str | None = None
@@ -68,7 +68,7 @@ class Usage:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        """:raises UsageError: there is no such field, or one stands twice."""
+        """:raises UsageError: there is no such field, or one is named twice."""
         for name in self.by:
             if name not in FIELDS:
                 raise UsageError(
@@ -81,8 +81,8 @@ class Usage:
 
 
 class NameTable(TopicTable):
-    """Names as small numbers from 1, up to a bound; number 0 stands for all others. Addresses are
-    names, too, and no text."""
+    """Numbers names from 1 up to a bound; 0 stands for all further names. The bytes of an address
+    are a name, too."""
 
     joins_names = False
 
@@ -101,14 +101,15 @@ class NameTable(TopicTable):
         return super()._add(topic)
 
     def numbers(self, data: Bytes, start: Ints, length: Ints) -> Ints:
-        """Numbers of the names (none empty) at positions; ``_REST`` for those beyond the bound."""
+        """The numbers of the names (none is empty) at some positions; ``_REST`` for names beyond
+        the bound."""
         found = self.lookup(data, start, length) if len(start) else np.empty(0, np.int64)
         return np.where(found == 0, _REST, found)
 
 
 @dataclass(slots=True)
 class _Counts:
-    """Messages and bytes of each group; of the groups beyond the bound together."""
+    """Messages and bytes of each group, and of all groups beyond the bound together."""
 
     groups: dict[Key, list[int]] = field(default_factory=dict)
     rest: list[int] = field(default_factory=lambda: [0, 0])
@@ -117,7 +118,7 @@ class _Counts:
         """Adds records: parallel arrays, one for each field that is grouped by."""
         code = np.zeros(len(total_size), np.int64)
         for column in columns:
-            # Renumbered at each step, so that the product stays below the square of a batch.
+            # Each step renumbers the groups, so that a product never overflows.
             values, number = np.unique(column, return_inverse=True)
             _, code = np.unique(code * len(values) + number.reshape(-1), return_inverse=True)
             code = code.reshape(-1)
@@ -138,7 +139,7 @@ class _Counts:
 
 
 class _Columns:
-    """The fields of a batch as numbers, and what the numbers stand for."""
+    """Gives the fields of a batch as numbers, and the values that the numbers stand for."""
 
     def __init__(self, topics: TopicTable) -> None:
         self._topics = topics
@@ -164,7 +165,7 @@ class _Columns:
         return _days(batch.store_timestamp[rows])
 
     def text(self, name: str, number: int) -> str | int | None:
-        """What a number stands for; None for a message without it."""
+        """The value that a number stands for; None where a message lacks the field."""
         if name == "queue":
             return number
         if number == _NONE:
@@ -198,8 +199,8 @@ def usage(
     store: MessageStore, what: Usage, progress: Progress | None = None
 ) -> Iterator[UsageRow | DiskRow | DuSummary]:
     """Rows ``usage``, most bytes first, rows ``disk``, then ``summary``. Bytes are those of the
-    records, damaged stretches and blanks apart; what came when the bound was reached is ungrouped.
-    Files that clearly hold nothing of the times that are asked for are not read.
+    records; damaged stretches and blanks are counted apart, and groups beyond the bound as
+    ungrouped. Files that clearly hold no record of the chosen times are not read.
     """
     scanner = Scanner(store.commit_log, properties=False)
     parts = stretches(store.commit_log, what.since, what.until)
@@ -221,7 +222,7 @@ def usage(
             progress(reached - store.min_offset)
     for key, (count, total) in _largest(counts, what.limit):
         named = {FIELDS[n]: columns.text(n, v) for n, v in zip(what.by, key, strict=True)}
-        # Which fields there are, and in which order, is asked for.
+        # The caller decides which fields a row has, and in which order.
         row = {"type": "usage", **named, "messages": count, "bytes": total}
         yield cast("UsageRow", row)
     disks = disk_usage(store.root)

@@ -1,8 +1,7 @@
 """dump: one structure of the store, field by field with its bytes, explained by its schema.
 
-Damaged structures are explained as far as their lengths can be followed; the summary's
-``problems`` say what does not fit. Nothing here trusts a length: at most ``_WINDOW`` bytes are
-looked at.
+Damaged structures are explained as far as their lengths can be followed. The summary's
+``problems`` say what does not fit. No length is trusted: at most ``_WINDOW`` bytes are read.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.reports import BodyRow, FieldRow
     from rmqctl.rows.summaries import DumpSummary
 
-#: Bytes that are looked at of one structure, whatever its lengths say.
+#: How many bytes of a structure are read at most, whatever its lengths say.
 _WINDOW = 16 << 20
 _MAGIC_NAMES = {
     magic_code: f"record with a {tail.what}" if tail.what else "record"
@@ -63,8 +62,8 @@ _FRAMING_MAGIC = layouts.DLEDGER_ENTRY.fields[0]
 def dump_record(
     store: MessageStore, physical_offset: int, decompress_limit: int | None = None
 ) -> Iterator[FieldRow | BodyRow | DumpSummary]:
-    """Rows ``field`` of what stands in the log at an offset, record, blank or damage, then
-    ``summary``. With ``decompress_limit`` a row ``body`` of a record's body as a consumer gets it.
+    """Rows ``field`` of the record, blank or damage at an offset of the log, then ``summary``. With
+    ``decompress_limit`` also a row ``body``: a record's body as a consumer gets it.
 
     :raises NoRecordAt: the offset lies in no file.
     """
@@ -93,7 +92,7 @@ def dump_record(
 
 
 def _entry_problems(mapped: MappedFile, position: int) -> Iterator[str]:
-    """Why the entry of a DLedger log, or the blank, is none."""
+    """Why the bytes are no valid entry of a DLedger log, or no valid blank."""
     entry = read_entry_of(mapped, position)
     if isinstance(entry, Damage):
         yield f"{entry.reason}: expected {entry.expected}, found {entry.found}"
@@ -119,7 +118,7 @@ def _body(store: MessageStore, record: Record, limit: int) -> BodyRow:
 
 
 def _record_problems(mapped: MappedFile, position: int, physical_offset: int) -> Iterator[str]:
-    """Why the engine would not take the record."""
+    """Why the engine would not take the bytes for a record."""
     entry = read_entry_of(mapped, position)
     if isinstance(entry, Damage):
         yield f"{entry.reason}: expected {entry.expected}, found {entry.found}"
@@ -134,7 +133,10 @@ def _record_problems(mapped: MappedFile, position: int, physical_offset: int) ->
 def dump_unit(
     store: MessageStore, topic: str, queue_id: int, queue_offset: int
 ) -> Iterator[FieldRow | DumpSummary]:
-    """Rows ``field`` of a queue unit, then ``summary``; :raises UsageError: there is none."""
+    """Rows ``field`` of a queue unit, then ``summary``.
+
+    :raises UsageError: there is no such unit.
+    """
     paths.check_topic_directory(topic)
     where = next((one for one in store.queues.directories_of(topic) if one[1] == queue_id), None)
     queue = None if where is None else store.queues.as_stored(where)
@@ -264,8 +266,8 @@ def _fields(schema: Struct, data: bytes, problems: list[str]) -> Iterator[FieldR
 
 
 def _can_go_on(part: Construct, context: Container, room: int) -> bool:
-    """Whether the positions of later fields do not depend on a wrong value. Those of a total size:
-    the other lengths are then bounded by the file alone."""
+    """Whether the fields behind a wrong value can still be found. They can if the value is a total
+    size: the other lengths are then bounded only by the file."""
     if not isinstance(part, Bound) or part.field_name not in ("magic_code", "total_size"):
         return False
     if part.field_name == "total_size":

@@ -1,7 +1,7 @@
 """export: messages as Parquet, NDJSON or CSV files, a directory a topic and day.
 
-One pass of the scanner; nothing is held but what goes into the next files. The rows, and the layout
-of the files, are those of the same export on Spark.
+The scanner passes over the log once, and nothing is held but what goes into the next files. The
+rows, and the layout of the files, are those of the same export on Spark.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from rmqctl.engine.scan.choice import Choice
     from rmqctl.rows.columns import Source
 
-#: What tells others that an export is whole, as Hadoop's committer leaves it.
+#: The file that tells that an export is whole, as Hadoop's committer leaves it.
 _WHOLE = "_SUCCESS"
 
 
 class StoreToExport(NamedTuple):
-    """A store that is open, and what its rows say of it."""
+    """An open store, and the columns that name it in its rows."""
 
     store: MessageStore
     source: Source
@@ -56,9 +56,10 @@ def export(
     all. Damaged places are left out and counted, whatever topic is chosen; bodies that are wanted
     are checked. Of a log only those files are read that may hold messages of the chosen times.
 
-    :param columns: of :func:`~rmqctl.rows.exported.exported_columns`. :param kind: ``parquet``,
-        ``ndjson`` or ``csv``. :param progress: told of the bytes of all logs that are read.
-    :raises ArrowMissing: Parquet is wanted, and there is no pyarrow.
+    :param columns: of :func:`~rmqctl.rows.exported.exported_columns`.
+    :param kind: ``parquet``, ``ndjson`` or ``csv``.
+    :param progress: called with the bytes read so far, of all logs together.
+    :raises ArrowMissing: Parquet is wanted, and pyarrow is not installed.
     :raises OutputExists, OutputInUse, CannotWrite: as of
         :func:`~rmqctl.engine.files.newdirectory.new_directory`.
     """
@@ -91,7 +92,7 @@ def export(
 
 
 def _files(building: Path, columns: list[str], kind: str, closing: ExitStack) -> _Files:
-    """What writes the files; closed with ``closing`` also where the export fails."""
+    """The writer of the files; ``closing`` closes it, also where the export fails."""
     if kind != "parquet":
         text = TextFiles(building, columns, kind)
         closing.callback(text.close)

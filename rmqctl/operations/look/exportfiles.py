@@ -1,7 +1,7 @@
 """The files of an export: ``topic=…/day=…/part-…``, as Spark lays them out, and lines of text.
 
-Names come from data: what Spark escapes in a directory's name is escaped here
-(``ExternalCatalogUtils#escapePathName``), and NUL, at which Spark fails.
+The names of directories come from the data. The characters that Spark escapes in them
+(``ExternalCatalogUtils#escapePathName``) are escaped, and so is NUL, at which Spark fails.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _EMPTY = "__HIVE_DEFAULT_PARTITION__"
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 #: Days of the years 1 to 9999.
 _DAYS = range(-719_162, 2_932_897)
-#: Files that are open at once.
+#: How many files are open at once.
 _OPEN = 64
-#: At an end of a cell, or all of it.
+#: The first or last character of a cell that has to be quoted; an empty cell has to be, too.
 _EDGES = (" ", "")
 _QUOTED = re.compile('[",\r\n]')
 
@@ -52,9 +52,9 @@ def partition(topic: str, day: int) -> str:
 
 
 def partitions(batch: Batch) -> Iterator[tuple[str, Any]]:
-    """The directories of a batch, with the rows (ascending) that go there."""
+    """The directories of a batch, each with the rows (ascending) that go there."""
     topic, day = batch.topic_id, batch.store_timestamp // DAY
-    # np.unique of pairs, which compares them as bytes, takes ten times as long.
+    # np.unique of pairs compares them as bytes, and takes ten times as long.
     order = np.lexsort((day, topic))
     topic, day = topic[order], day[order]
     starts = np.flatnonzero(
@@ -111,13 +111,13 @@ class TextFiles:
                     done += 1
 
     def _maker_of(self, source: Source) -> LineMaker | None:
-        """What makes the lines of a store's messages."""
+        """The maker of the lines of a store's messages."""
         if source not in self._makers:
             self._makers[source] = line_maker(self._wanted(source))
         return self._makers[source]
 
     def _wanted(self, source: Source) -> WantedLines:
-        """The lines, with what is the same in all of a store."""
+        """The lines that are wanted, with the cells that are the same in all lines of a store."""
         is_json = self._line is json_line
         always: dict[str, Any] = {"type": "message", "damage": None, **source._asdict()}
         cells: list[Cell] = []
@@ -167,13 +167,13 @@ class TextFiles:
 
 
 def json_line(values: dict[str, Any]) -> bytes:
-    """One object a line; what is null is left out, as Spark does it."""
+    """One object a line. Null values are left out, as by Spark."""
     told = {name: value for name, value in values.items() if value is not None}
     return orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def csv_line(values: dict[str, Any]) -> bytes:
-    """One record, quoted where it must be; null is nothing, and an empty text is quoted."""
+    """One record, quoted where needed. Null is an empty cell; an empty text is a quoted one."""
     cells = []
     for value in values.values():
         text = "" if value is None else str(value)
@@ -187,7 +187,7 @@ def csv_line(values: dict[str, Any]) -> bytes:
 
 
 def _time_text(timestamp: int) -> str | None:
-    """ISO 8601 in UTC; None where no calendar has the time."""
+    """ISO 8601 in UTC; None where the calendar does not go that far."""
     try:
         moment = _EPOCH + timestamp * _MILLISECOND
     except OverflowError:

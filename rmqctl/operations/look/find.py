@@ -1,4 +1,4 @@
-"""find: where a message is of which a text is known: its key, its id, or words of it."""
+"""find: finds messages by a text: their key, their id, or words in them."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ _MESSAGE_ID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{56}")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is looked for. ``scans``: also in the log itself; ``limit``: so many messages at
-    most; the others as of a walk."""
+    """What to look for. ``scans``: in the log as well; ``limit``: the most messages to give. The
+    other fields are those of a walk."""
 
     text: str
     topic: str | None = None
@@ -66,7 +66,7 @@ class Wanted:
     decompress_limit: int | None = None
 
     def __post_init__(self) -> None:
-        """:raises UsageError: there is nothing to look for, or the range is none."""
+        """:raises UsageError: the text is empty, or ``since`` is later than ``until``."""
         if not self.text:
             raise UsageError(reason="the text is empty: give a key, a message id, or a word.")
         check_range("--since", self.since, "--until", self.until)
@@ -81,7 +81,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class _Search:
-    """One search: what was found, by physical offset, and counts for the summary."""
+    """One search: the messages found so far, by physical offset, and counts for the summary."""
 
     store: MessageStore
     wanted: Wanted
@@ -96,13 +96,13 @@ class _Search:
     not_searched: list[str] = field(default_factory=list)
 
     def has_room(self) -> bool:
-        """Whether one more may be shown; notes that there is one more."""
+        """Whether one more message may be shown. If not, it is noted that there are more."""
         self.has_more = len(self.found) >= self.wanted.limit
         return not self.has_more
 
     def by_message_id(self) -> Iterator[Record]:
-        """The record that an offset message id names, if it is its own; a unique key may look the
-        same."""
+        """The record that an offset message id names, if it has that id. A unique key may look like
+        such an id, and lead elsewhere."""
         if not _MESSAGE_ID.fullmatch(self.wanted.text):
             return
         try:
@@ -117,9 +117,9 @@ class _Search:
             yield record
 
     def by_index(self, progress: Callable[[int], None]) -> Iterator[Record]:
-        """Messages with that key, or unique key, of every topic that is known; newest first in
-        each. The index knows hashes of topic and key together, so each topic is asked for.
-        ``progress`` is told of no bytes for each, so that it can end the search."""
+        """The messages with that key, or unique key, of every known topic; newest first in each.
+        The index has hashes of topic and key together, so each topic is looked up. For each,
+        ``progress`` is called with 0, so that it can end the search."""
         wanted, until = self.wanted, self.wanted.until
         end = LONG_MAX if until is None else until
         for topic in self._topics():
@@ -151,7 +151,7 @@ class _Search:
         return sorted({*with_queues, *named})
 
     def by_scan(self, progress: Callable[[int], None]) -> Iterator[Record]:
-        """The messages that only the log tells of; at the end notes what was read."""
+        """The messages that only the log has; notes at the end what was read."""
         from rmqctl.operations.look.textsearch import TextSearch
 
         wanted = self.wanted
@@ -174,7 +174,7 @@ class _Search:
         self.unread_bodies = search.unread_bodies
 
     def tell_index(self) -> None:
-        """Notes what the index does not have."""
+        """Notes what the index does not cover."""
         index = self.store.index
         first = next(index.files(), None)
         if first is None:
@@ -185,7 +185,8 @@ class _Search:
             self.not_searched.append(IRREGULAR_INDEX)
 
     def _may_have_records_before(self, physical_offset: int) -> bool:
-        """Whether the log begins before a place: one of DLedger has an entry's header there."""
+        """Whether the log may have records before an offset. In a log of DLedger, the header of the
+        first entry does not count."""
         log, start = self.store.commit_log, self.store.min_offset
         if start >= physical_offset or log.files.index_of(start) < 0:
             return start < physical_offset
@@ -203,21 +204,21 @@ class _Search:
 def find(
     store: MessageStore, wanted: Wanted, progress: Callable[[int], None] = lambda done: None
 ) -> Iterator[MessageRow | FindSummary]:
-    """Rows ``message`` with ``found_by``, then ``summary``: first what the id and the index tell,
-    in log order, then, with ``scans``, the others, in log order. ``progress`` is told of the bytes
-    of the log that were scanned, and may raise to end the search.
+    """Rows ``message`` with ``found_by``, then ``summary``. First come the messages found by the id
+    and the index, in log order; then, with ``scans``, the others, in log order. ``progress`` is
+    called with the bytes of the log that were scanned, and may raise to end the search.
 
-    ``not_searched`` of the summary says what was not looked at; empty, the store has no other
-    message with that text.
+    The summary's ``not_searched`` says what was not looked at. Where it is empty, the store has no
+    other message with that text.
     """
     search = _Search(store, wanted)
-    # Of an index that cannot be read the log has everything.
+    # Where the index cannot be read, the scan of the log finds everything.
     passes_over = wanted.scans and store.index.is_of_other_geometry
     told = [*search.by_message_id(), *(() if passes_over else search.by_index(progress))]
     for record in sorted(told, key=lambda one: one.physical_offset):
         yield search.row(record)
     if wanted.scans:
-        search.not_searched.clear()  # What the index lacks the log has.
+        search.not_searched.clear()  # The scan also finds what the index lacks.
         for record in search.by_scan(progress):
             yield search.row(record)
     else:

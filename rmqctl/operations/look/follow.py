@@ -1,7 +1,7 @@
-"""Following: the rows of ``pull`` and ``walk commitlog`` while a broker writes the store.
+"""``--follow``: the rows of ``pull`` and ``walk commitlog`` while a broker writes the store.
 
-A row ``moved`` stands where the offset to read at jumped: the end of the log moved back (a broker
-recovered and cut it), or retention deleted what had not been read yet.
+A row ``moved`` tells that the offset to read at has jumped: the end of the log moved back (a broker
+recovered and cut it), or retention deleted messages that had not been read yet.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Patience(Protocol):
         ...
 
     def wait(self) -> None:
-        """Waits until the next look; back early when it is time to end."""
+        """Waits until the next look. Returns early when it is time to end."""
         ...
 
 
@@ -46,11 +46,11 @@ def follow_log(
     message_filter: MessageFilter | None = None,
     from_end: bool = False,
 ) -> Iterator[MessageRow | BlankRow | DamageRow | MovedRow | WalkCommitlogFollowSummary]:
-    """Rows of :func:`~rmqctl.operations.look.walk.walk_commit_log` from ``what.start`` on (None:
-    the log's first; ``from_end``: where it ends now) and ``moved``, until ``what.end``,
-    ``what.limit`` or the end of patience; then ``summary``.
+    """Rows of :func:`~rmqctl.operations.look.walk.walk_commit_log` and ``moved``, from
+    ``what.start`` on (None: from the log's first record; ``from_end``: from its present end), until
+    ``what.end``, ``what.limit`` or the end of patience; then ``summary``.
 
-    :raises NoRecordAt: nothing that is a record's start stands at ``what.start``.
+    :raises NoRecordAt: no record starts at ``what.start``.
     """
     start = store.max_offset if from_end else store.min_offset
     if what.start is not None:
@@ -109,9 +109,9 @@ def follow_queue(
     decompress_limit: int | None = None,
     from_end: bool = False,
 ) -> Iterator[MessageRow | MovedRow | PullFollowSummary]:
-    """Rows ``message`` of a queue from ``offset`` on (None: the queue's first; ``from_end``: its
-    end now) and ``moved``, until ``max_messages`` or the end of patience; then ``summary``. The
-    queue need not exist yet.
+    """Rows ``message`` of a queue, and ``moved``, from ``offset`` on (None: from the queue's first
+    message; ``from_end``: from its present end), until ``max_messages`` or the end of patience;
+    then ``summary``. The queue need not exist yet.
 
     :raises TopicNotAllowed: no queue can have this topic.
     """
@@ -146,7 +146,7 @@ def follow_queue(
 
 
 def moved_row(moved: Moved) -> MovedRow:
-    """Offsets are physical offsets of the log, or queue offsets of a queue."""
+    """A row ``moved``. Its offsets are physical offsets of the log, or queue offsets of a queue."""
     return {
         "type": "moved",
         "reason": moved.reason,

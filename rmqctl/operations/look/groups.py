@@ -1,4 +1,4 @@
-"""groups: who has read how far, by ``consumerOffset.json`` and the queues as they are."""
+"""groups: how far each consumer group has read, by ``consumerOffset.json`` and the queues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.summaries import GroupsSummary
     from rmqctl.rows.topics import GroupQueueRow, GroupRow
 
-#: What is wrong with where a group stands, the worst first.
+#: What is wrong with the offset of a group, the worst first.
 PAST_QUEUE, BEFORE_QUEUE, NO_QUEUE, NO_OFFSET, OK = STATES = (
     "past-queue",
     "before-queue",
@@ -29,11 +29,11 @@ PAST_QUEUE, BEFORE_QUEUE, NO_QUEUE, NO_OFFSET, OK = STATES = (
 class Progress(NamedTuple):
     """How far a group has read one queue.
 
-    ``lag`` are the messages it has still to read, ``missed`` those that retention has deleted
-    before it has read them. ``next_store_timestamp`` is when the first unread one was stored,
-    ``behind_milliseconds`` from then to the queue's newest: no clock is asked, so a store of last
-    week is as far behind as it was. Both are None where no record can be read, and the first
-    without lag.
+    ``lag`` counts the messages that it has still to read, ``missed`` those that retention deleted
+    before they were read. ``next_store_timestamp`` is the store time of the first unread message;
+    it is also None without lag. ``behind_milliseconds`` is the time from that message to the
+    queue's newest one. No clock is asked, so a store of last week is as far behind as it was then.
+    Both are None where no record can be read.
     """
 
     queue_id: int
@@ -48,8 +48,8 @@ class Progress(NamedTuple):
 
 
 class Consumption(NamedTuple):
-    """A group and a topic (None: the group has no offset at all), with the queues that it has an
-    offset of, and how many with messages it has none of."""
+    """A group and a topic (None: the group has no offset at all), with the queues in which it has
+    an offset, and the number of queues with messages in which it has none."""
 
     group: str
     topic: str | None
@@ -59,7 +59,7 @@ class Consumption(NamedTuple):
 
 
 class _Groups:
-    """What the files say, and the queues that there are."""
+    """The offsets and groups of the files, and the queues of the store."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -72,7 +72,7 @@ class _Groups:
     def consumptions(self, group: str | None, topic: str | None) -> Iterator[Consumption]:
         found = {(owner, name): offsets for (name, owner), offsets in self._offsets.items()}
         for owner, name in sorted(found):
-            # What came back of a topic is the topic's, too.
+            # A retry topic of pop counts as its topic.
             if group in (None, owner) and topic in (None, name, normal_topic(name, owner)):
                 yield self._consumption(owner, name, found[owner, name])
         if topic is None:
@@ -124,11 +124,11 @@ def _progress_in(queue: AnyQueue, offset: int) -> Progress:
 def groups(
     store: MessageStore, group: str | None = None, topic: str | None = None
 ) -> Iterator[GroupRow | GroupsSummary]:
-    """Rows ``group``, one a group and topic, sorted, then ``summary``. With ``topic`` also of the
-    retry topics of pop (5.x) that hold what came back of it. Without ``topic`` also the
-    groups of ``subscriptionGroup.json`` that have no offset, but for those of every broker.
+    """Rows ``group``, one for each group and topic, sorted, then ``summary``. A given ``topic``
+    includes its retry topics of pop (5.x). Without ``topic``, groups of ``subscriptionGroup.json``
+    that have no offset are included, except those that every broker makes.
 
-    :raises ConfigFileUnreadable: a file is broken, and its ``.bak`` does not help.
+    :raises ConfigFileUnreadable: a file is broken, and so is its ``.bak``.
     """
     totals = _Totals()
     for one in _Groups(store).consumptions(group, topic):
@@ -140,8 +140,8 @@ def groups(
 def group_queues(
     store: MessageStore, group: str | None = None, topic: str | None = None
 ) -> Iterator[GroupQueueRow | GroupsSummary]:
-    """Rows ``group_queue``, one a group, topic and queue, sorted, then ``summary``; errors as of
-    :func:`groups`."""
+    """Rows ``group_queue``, one for each group, topic and queue, sorted, then ``summary``; errors
+    as of :func:`groups`."""
     totals = _Totals()
     for one in _Groups(store).consumptions(group, topic):
         totals.add(one)

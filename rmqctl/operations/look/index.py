@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.structures import IndexFileRow, IndexItemRow, MessageRow
     from rmqctl.rows.summaries import IndexInfoSummary, IndexQueryRawSummary, IndexQuerySummary
 
-#: Messages, or items, that a query gives unless it is told another number.
+#: How many messages, or items, a query gives unless another number is given.
 DEFAULT_MAX = 64
 
 
@@ -36,9 +36,9 @@ def query(
 ) -> Iterator[MessageRow | IndexQuerySummary]:
     """Rows ``message`` whose topic and key really match, in log order, then ``summary``.
 
-    The newest ``max_messages`` hits are taken, as the engine does, and a message that has the
-    same key twice is two hits, as with the engine. ``collisions`` are hits of another
-    topic or key with the same hash, ``missing`` hits where the log has no record.
+    As by RocketMQ, the newest ``max_messages`` hits are taken, and a message that has the same key
+    twice is two hits. ``collisions`` counts hits of another topic or key with the same hash,
+    ``missing`` counts hits for which the log has no record.
     """
     is_plain = body == "none" and since is None and until is None
     made = _quick_rows(store, topic, key, max_messages) if is_plain else None
@@ -108,7 +108,7 @@ def _quick_rows(store: MessageStore, topic: str, key: str, most: int) -> KeyRows
 
 @functools.cache
 def _row_maker(compiled: ModuleType) -> RowMaker:
-    """What makes rows; once, for who asks again and again."""
+    """The maker of rows, made only once for many queries."""
     from rmqctl.operations.look.lines import REQUIRED
 
     cells = [(name, "message" if name == "type" else None) for name in REQUIRED]
@@ -127,7 +127,7 @@ def query_items(
 ) -> Iterator[IndexItemRow | IndexQueryRawSummary]:
     """Rows ``index_item`` of the key's hash, newest first, then ``summary``.
 
-    ``matches`` says whether the record has that topic and key; null: there is no record.
+    ``matches`` says whether the record has that topic and key; it is null without a record.
     """
     items = 0
     for match in store.query_message(topic, key, since or 0, LONG_MAX if until is None else until):

@@ -1,4 +1,4 @@
-"""info: the store at a glance, without a walk."""
+"""info: the store at a glance, without walking over the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def info(store: MessageStore) -> StoreRow:
-    """One row ``store``: files, sizes, offsets, state, and what is not understood."""
+    """One row ``store``: files, sizes, offsets, state, and what rmqctl does not understand."""
     log, index, end = store.commit_log.files, store.index, store.obstacle
     directories, unreadable = _queues(store)
     checkpoint = read_checkpoint(store.root / paths.CHECKPOINT)
@@ -60,7 +60,7 @@ def info(store: MessageStore) -> StoreRow:
 
 
 def _queues(store: MessageStore) -> tuple[list[QueueDirectory], list[str]]:
-    """The queues, and why they are none where a database cannot be read."""
+    """The queues; where a database cannot be read none, and why."""
     if store.queues.in_files:
         return list(queue_directories(store)), []
     from rmqctl.engine.state.rocksdb import RocksDBUnreadable
@@ -74,7 +74,7 @@ def _queues(store: MessageStore) -> tuple[list[QueueDirectory], list[str]]:
 
 
 def _add_controller(root: Path, row: StoreRow) -> None:
-    """What a broker in controller mode says of itself."""
+    """Adds what a broker in controller mode says of itself."""
     from rmqctl.engine.state.controller import IDENTITY_FILE, read_identity, store_epochs
 
     if (root / IDENTITY_FILE).exists():
@@ -87,7 +87,7 @@ def _add_controller(root: Path, row: StoreRow) -> None:
 
 
 def _add_dledger(store: MessageStore, row: StoreRow) -> None:
-    """What a member of a DLedger group says of itself."""
+    """Adds what a member of a DLedger group says of itself."""
     from rmqctl.engine.settings.logdirectories import log_directories
     from rmqctl.engine.state.dledger import dledger_state
 
@@ -108,10 +108,10 @@ def _timestamp_at(store: MessageStore, physical_offset: int) -> int | None:
 
 
 def irregular_files(store: MessageStore, files: list[FileEntry] | None = None) -> list[str]:
-    """Those of some files, or of all of the store, that have another length than the others of
-    their kind, and what stands in place of a file.
+    """The files, among some or all of the store, whose length differs from that of their kind; also
+    anything that stands in place of a file.
 
-    A reader has what is there of them; a broker does not start, and a writer refuses.
+    Reading takes what is there of them. A broker does not start with them, and writing is refused.
     """
     sizes = {paths.CONSUME_QUEUE: store.queues.file_size}
     shown = []
@@ -127,7 +127,7 @@ def irregular_files(store: MessageStore, files: list[FileEntry] | None = None) -
 
 
 def not_understood(store: MessageStore) -> list[str]:
-    """What belongs to versions or options beyond 4.9.3's files."""
+    """The parts of a store that come from versions or options whose files rmqctl does not read."""
     read = "" if store.queues.in_files else store.queues.directory.name
     names = [
         f"{name}: {what}" for name, what in laterversions.not_understood(store.root) if name != read

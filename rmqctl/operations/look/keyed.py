@@ -1,4 +1,4 @@
-"""index query of many keys: lines of their messages where the kernel makes them, else rows."""
+"""index query of many keys: lines of their messages where the kernel can make them, else rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from rmqctl.rows.structures import MessageRow
     from rmqctl.rows.summaries import IndexQuerySummary
 
-#: Keys of one call of the kernel, which hears no Ctrl-C.
+#: How many keys one call of the kernel gets: during a call Ctrl-C has no effect.
 _KEYS_AT_ONCE = 256
-#: An item knows whole seconds, and all are wanted.
+#: The earliest time to look for: items have whole seconds, and none may be left out.
 _EVER = -999
 
-#: Makes lines of the first of some keys; None where it does not.
+#: Makes the lines of the first of some keys; None where it cannot.
 LinesOfKeys = Callable[[Sequence[str]], KeyLines | None]
 
 
@@ -41,11 +41,13 @@ def query_keys(
     body: str = "none",
     decompress_limit: int | None = None,
 ) -> Iterator[Lines | MessageRow | AbsentKeyRow | IndexKeysSummary]:
-    """What :func:`~rmqctl.operations.look.index.query` says of each of ``keys``, in their order:
-    rows ``message``, or one row ``absent_key`` where there is none; then ``summary``, of all.
+    """The messages of each of ``keys``, in their order, as of
+    :func:`~rmqctl.operations.look.index.query`: rows ``message``, or a row ``absent_key`` where
+    there is none. Then comes one ``summary`` of all.
 
-    :param keys: None among them: no more is there for now, and what was asked is to be answered.
-    :param form: ``ndjson`` or ``csv``: lines of it may come in place of rows ``message``.
+    :param keys: None among them means that no more keys are there for now, so that the keys before
+        it are to be answered.
+    :param form: ``ndjson`` or ``csv``: lines of it may take the place of rows ``message``.
     """
     lines: LinesOfKeys | None = None
     columns: tuple[str, ...] = ()
@@ -83,7 +85,7 @@ def query_keys(
 def _lines_of_keys(
     store: MessageStore, topic: str, wanted: WantedLines, most: int
 ) -> LinesOfKeys | None:
-    """None where nothing makes them."""
+    """The maker of lines; None where the kernel makes none."""
     store.index.expect_many()
     maker, files, index = line_maker(wanted), store.commit_log.files, store.index
     if maker is None:
@@ -107,7 +109,7 @@ def _answers(
     rows: Callable[[str], Iterator[MessageRow | IndexQuerySummary]],
     total: Counter[str],
 ) -> Iterator[Lines | MessageRow | AbsentKeyRow]:
-    """Lines, or rows, of some keys; adds to ``total``."""
+    """Lines, or rows, of some keys. Adds to ``total``."""
     at, size = 0, len(keys)
     while at < len(keys):
         made = lines(keys[at : at + size]) if lines is not None else None
@@ -118,14 +120,14 @@ def _answers(
         else:
             yield from _answer(topic, keys[at], rows(keys[at]), total)
             at += 1
-            # Others may be like this one, and what was looked up for them is lost.
+            # The next keys may be like this one, and then their lookups would be lost.
             size = 1
 
 
 def _pieces(
     topic: str, keys: Sequence[str], made: KeyLines, columns: tuple[str, ...], total: Counter[str]
 ) -> Iterator[Lines | AbsentKeyRow]:
-    """Lines of the first of some keys, and a row of each that has none, between them."""
+    """The lines of the first of some keys, with the rows of absent keys between them."""
     (data, messages, mismatches), done, collisions, absent = made
     total.update(keys=done, messages=messages, collisions=collisions, absent_keys=len(absent))
     text, before, given = memoryview(data), 0, 0
@@ -169,7 +171,8 @@ def _absent_key(topic: str, key: str, collisions: int, missing: int) -> AbsentKe
 
 
 def _together(keys: Iterable[str | None]) -> Iterator[list[str]]:
-    """Keys that are looked up together: few, and none that waits for others that are not there."""
+    """Groups of keys to be looked up together. They are small, and no key waits for keys that have
+    not come yet."""
     some: list[str] = []
     for key in keys:
         if key is not None:

@@ -1,4 +1,4 @@
-"""Rows of messages as lines, where the kernel makes them: what ``rows.py`` says, many at once."""
+"""Rows of messages as lines made by the kernel: the rows of ``rows.py``, many at once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 REQUIRED = tuple(
     name for name in MessageRow.__annotations__ if name in MessageRow.__required_keys__
 )
-#: Of a topic (``TopicValidator``): nothing in it is escaped.
+#: A topic name that a broker takes (``TopicValidator``): no character in it has to be escaped.
 _NAME = re.compile(r"[%|a-zA-Z0-9_.-]+")
 _WITH_BODY = ("body", "body_encoding", "status")
-#: What ``--decompress`` tells of a body that is not compressed; of others no line is made.
+#: What ``--decompress`` tells of a body that is not compressed. The kernel makes no line of others.
 _AS_STORED = {"body_compression": "none", "body_status": "stored", "body_reason": ""}
 
 
@@ -29,7 +29,8 @@ def wanted_lines(
 ) -> WantedLines:
     """Lines with the fields of :func:`~rmqctl.operations.look.rows.message_row_with_body`.
 
-    :param form: ``ndjson`` or ``csv``. :param what: of a selection topic, queue and times.
+    :param form: ``ndjson`` or ``csv``.
+    :param what: a selection, of which topic, queue and times count.
     """
     always = {"type": "message"}
     names: tuple[str, ...] = REQUIRED
@@ -63,7 +64,7 @@ def lines_of_units(
     form: str, topic: str, queue_id: int, what: Selection, end_offset: int
 ) -> LinesOfUnits | None:
     """Lines with the fields of :func:`~rmqctl.operations.look.rows.unit_row`; None where the topic
-    has a name that no broker gives."""
+    has a name that no broker takes."""
     if tuple(UnitRow.__annotations__) != _UNIT or _NAME.fullmatch(topic) is None:
         return None
     parts: UnitParts

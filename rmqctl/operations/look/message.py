@@ -1,4 +1,4 @@
-"""message: one message by its offset message id or physical offset, or those of a unique key."""
+"""message: messages by their offset message ids, their physical offsets, or a unique key."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def look_message(
 ) -> MessageRow:
     """The message that a message id or a physical offset names.
 
-    :raises NoRecordAt: there is none; :raises UsageError: the text is neither.
+    :raises NoRecordAt: there is no record.
+    :raises UsageError: the text is neither.
     """
     record = require_record(store, parse_physical_offset(text))
     return message_row_with_body(store, record, body, decompress_limit)
@@ -51,10 +52,11 @@ def look_message(
 def look_messages(
     store: MessageStore, texts: Sequence[str], body: str = "none", limit: int | None = None
 ) -> Iterator[MessageRow | AbsentRow | MessageSummary]:
-    """Rows ``message`` of message ids and physical offsets in their order, and ``absent`` where
-    there is none; then ``summary``. ``limit`` as ``decompress_limit`` of :func:`look_message`.
+    """Rows ``message`` of message ids and physical offsets in their order, with a row ``absent``
+    for each without a message; then ``summary``. ``limit`` is the ``decompress_limit`` of
+    :func:`look_message`.
 
-    :raises UsageError: a text is neither; nothing was yielded before.
+    :raises UsageError: a text is neither. This is raised before any row.
     """
     offsets = [parse_physical_offset(text) for text in texts]
     absent = 0
@@ -85,8 +87,8 @@ def messages_by_unique_key(
     """Rows ``message`` whose UNIQ_KEY is ``key``, found in the index, newest first in each topic,
     then ``summary``.
 
-    The index is by topic and key: without ``topic`` it is asked for every topic that has a queue.
-    A message that was sent again has the same key.
+    The index goes by topic and key together, so without ``topic`` every topic that has a queue is
+    looked up. Several messages have the same key if one was sent again.
     """
     if topic is None:
         topics = dict.fromkeys(where.topic for where in queue_directories(store))

@@ -1,7 +1,7 @@
-"""Names that a store has, for who types one: quickly, and as far as they can be had.
+"""The names that a store has, for the completion of what a user types: fast, and best effort.
 
-Only directories are listed, and one file of config/ is looked through without being understood: a
-store that is broken has names, too.
+Directories are listed, and the offset tables of config/ are searched without being parsed, so that
+a broken store has names, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from rmqctl.engine.files.paths import CONSUME_QUEUE, INDEX, is_queue_id
 from rmqctl.engine.state.brokerjson import CONFIG, CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 
-#: Entries of a directory, and bytes of a file, that are looked at: a tenth of a second's worth.
+#: The most entries of a directory, and bytes of a file, that are read: a tenth of a second's worth.
 MOST_ENTRIES = 50_000
 MOST_BYTES = 4 << 20
 #: A key of an offset table: ``"topic@group"``.
@@ -23,19 +23,19 @@ _OFFSETS_OF = re.compile(rb'"([^"@\\\n]{1,300})@([^"@\\\n]{1,300})"\s*:')
 
 
 def topics(root: Path) -> Iterator[str]:
-    """Topics with queues, in no order. :raises OSError: they cannot be listed."""
+    """Topics with queues, unsorted. :raises OSError: the directory cannot be listed."""
     return _names(root / CONSUME_QUEUE)
 
 
 def queue_ids(root: Path, topic: str) -> Iterator[str]:
-    """Queues of a topic, in no order. :raises OSError: as above."""
+    """Queue numbers of a topic, unsorted. :raises OSError: the directory cannot be listed."""
     if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
         return iter(())
     return filter(is_queue_id, _names(root / CONSUME_QUEUE / topic))
 
 
 def index_files(root: Path) -> Iterator[str]:
-    """Names of index files, in no order. :raises OSError: as above."""
+    """Names of index files, unsorted. :raises OSError: the directory cannot be listed."""
     return _names(root / INDEX)
 
 

@@ -1,4 +1,4 @@
-"""offset: which message of a queue was stored at a time."""
+"""offset: the message of a queue that was stored at a time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def offset_by_time(
     *,
     every: bool = False,
 ) -> OffsetRow:
-    """One row ``offset``; its ``queue_offset``, ``store_timestamp`` and ``physical_offset`` are
-    None when no message answers. ``every`` reads every message of the queue.
+    """One row ``offset``. Its ``queue_offset``, ``store_timestamp`` and ``physical_offset`` are
+    None where no message matches. ``every`` reads every message of the queue.
 
     :raises TopicNotAllowed: no queue can have this topic.
     """
@@ -62,8 +62,8 @@ def offset_by_time(
 def _answer_of_batches(
     row: OffsetRow, queue: BatchConsumeQueue, time: int, boundary: Boundary, *, every: bool
 ) -> OffsetRow:
-    """The row with the fields of a batch queue (5.x), whose units have the store times; of the
-    messages of a record, which have one time, the first answers."""
+    """The row with the fields of a batch queue (5.x), whose units have the store times. The
+    messages of one record have the same time; the first of them matches."""
     search = scan if every else bisect
     with closing(queue):
         found = search(queue.stored_at, queue.first, queue.end, time, boundary)

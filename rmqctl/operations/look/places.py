@@ -1,5 +1,5 @@
-"""Places that somebody who looks around goes to: what a unit leads to, what stands before a place
-of the log, where the log was at a time. Each costs a few reads, whatever the size of the store."""
+"""Finds places in a store for somebody who browses it: the message of a unit, the entries before an
+offset of the log, the offset of a time. Each takes a few reads, whatever the size of the store."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
     from rmqctl.engine.record.record import Entry
 
-#: Bytes before a place in which what stands before it is looked for at once.
+#: How many bytes before an offset are searched at once for the entries before it.
 _WINDOW = 1 << 16
 
 
 def message_of_unit(
     store: MessageStore, queue: ConsumeQueue | BatchUnits, queue_offset: int
 ) -> Record | Damage:
-    """The record at a queue offset, of a batch queue (5.x) the one that holds its message; where
-    there is none, why: the ``reason`` is a finding's code, the place that of the unit, or -1."""
+    """The record at a queue offset; of a batch queue (5.x) the record that holds its message.
+
+    Where there is none, a damage says why: its ``reason`` is a finding code, its physical offset
+    that of the unit, or -1.
+    """
     unit = queue.unit(queue_offset)
     if unit is None and isinstance(queue, BatchUnits):
         return Damage(-1, 0, "queue-offsets-skipped", "a unit", "none that holds this message")
@@ -51,10 +54,10 @@ def message_of_unit(
 
 
 def require_walk_start(store: MessageStore, physical_offset: int) -> None:
-    """Refuses a start from which a walk would read nonsense; errors as of
+    """Refuses an offset from which a walk would read nonsense; errors as of
     :func:`~rmqctl.operations.look.recordstarts.require_record`.
 
-    A walk can start at a blank, where damage begins, and at the end of the log, too.
+    Besides a record, a walk can start at a blank, where damage begins, and at the end of the log.
     """
     if physical_offset == store.max_offset:
         return
@@ -71,7 +74,7 @@ def _unit_text(physical_offset: int, size: int) -> str:
 
 
 def entry_around(store: MessageStore, physical_offset: int) -> int:
-    """Where the entry starts that holds a place of the log; the nearest end outside it."""
+    """The physical offset of the entry that holds an offset; outside the log its nearer end."""
     if physical_offset <= store.min_offset:
         return store.min_offset
     if physical_offset >= store.max_offset:
@@ -85,11 +88,11 @@ def entry_around(store: MessageStore, physical_offset: int) -> int:
 
 
 def entries_before(store: MessageStore, physical_offset: int, count: int) -> list[Entry]:
-    """The last ``count`` entries of the log that end at or before a place where one starts, in
-    order; fewer at the log's beginning. Damage is among them, as a walk tells it.
+    """The last ``count`` entries of the log before an offset at which an entry starts, in order;
+    fewer at the log's beginning. Damage is among them, as in a walk.
 
-    A log cannot be read backwards: it is walked from a record's start that is found before the
-    place, and again from before that until there are enough.
+    A log cannot be read backwards. So the start of a record is searched some way before the offset,
+    and the log is walked from there; this is repeated further in front until there are enough.
     """
     found: list[Entry] = []
     end = physical_offset
@@ -103,8 +106,8 @@ def entries_before(store: MessageStore, physical_offset: int, count: int) -> lis
 
 
 def _some_before(store: MessageStore, end: int, count: int) -> list[Entry]:
-    """Some of the last entries before ``end`` that start in the file that holds the byte before
-    it; where a file is missing there, that."""
+    """Some of the last entries before ``end``, of the file that holds the byte before it. Where
+    that file is missing, this is the only entry, as damage."""
     log = store.commit_log
     number = log.files.index_of(end - 1)
     if number < 0:
@@ -122,7 +125,7 @@ def _some_before(store: MessageStore, end: int, count: int) -> list[Entry]:
 
 
 def _last_start(mapped: MappedFile, limit: int) -> int:
-    """Position of the last record or blank that starts before another position; 0 without any."""
+    """The position of the last record or blank that starts before ``limit``; 0 without any."""
     low, high = 0, limit
     while high - low > 1:
         middle = (low + high) // 2
@@ -134,11 +137,11 @@ def _last_start(mapped: MappedFile, limit: int) -> int:
 
 
 def log_offset_at_time(store: MessageStore, time: int) -> int:
-    """The physical offset of the first entry that was stored at a time (ms) or after it; the log's
-    end when none was.
+    """The physical offset of the first record that was stored at a time (ms) or later; the log's
+    end where there is none.
 
-    A bisection over the bytes of the log: right as long as store times do not fall along it, which
-    is so unless the broker's clock was set back.
+    This is a bisection over the bytes of the log. It is right as long as store times never decrease
+    along the log, which holds unless the broker's clock was set back.
     """
     low, high = store.min_offset, store.max_offset
     answer = high

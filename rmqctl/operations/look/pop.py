@@ -1,8 +1,8 @@
 """pop ls: messages that consumers of 5.x have popped and not acknowledged, and when they come back.
 
-Reads the check points and acknowledgements in the log, the progress of the revive service in
-``consumerOffset.json``, and ``consumerOrderInfo.json`` of queues that are popped in order. What
-stands in a broker's memory only (``enablePopBufferMerge``) or in RocksDB
+The sources are the check points and acknowledgements in the log, the progress of the revive service
+in ``consumerOffset.json``, and ``consumerOrderInfo.json`` for queues that are popped in order. Data
+that a broker has only in memory (``enablePopBufferMerge``) or in RocksDB
 (``popConsumerKVServiceEnable``) is not seen.
 """
 
@@ -26,8 +26,8 @@ INVISIBLE, BLOCKED, DUE, ACKED = "invisible", "blocked", "due", "acked"
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is printed: of a group, of a topic (a retry topic of it counts), at most so many check
-    points; ``everything``: also what is acknowledged."""
+    """What to print: the rows of a group, of a topic (including its retry topics), at most
+    ``limit`` check points; ``everything`` includes what is acknowledged."""
 
     group: str | None = None
     topic: str | None = None
@@ -43,8 +43,8 @@ class Chosen:
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic whose messages stand in a retry topic of pop (``KeyBuilder#parseNormalTopic``);
-    others are themselves."""
+    """The topic that a retry topic of pop belongs to (``KeyBuilder#parseNormalTopic``); any other
+    topic itself."""
     for separator in RETRY_SEPARATORS:
         prefix = f"{RETRY_GROUP_TOPIC_PREFIX}{group}{separator}"
         if topic.startswith(prefix) and len(topic) > len(prefix):
@@ -56,10 +56,10 @@ def pops(
     store: MessageStore, now: int, chosen: Chosen
 ) -> Iterator[PopCheckPointRow | PopOrderRow | PopQueueRow | PopLsSummary]:
     """Rows ``pop_check_point`` by group, topic, queue and time, ``pop_order``, ``pop_queue`` of
-    all revive queues, then ``summary`` of all that ``chosen`` takes, whatever its limit.
+    all revive queues, then ``summary`` of all that ``chosen`` takes, without its limit.
 
-    :param now: milliseconds since the epoch, by which things are due.
-    :raises ConfigFileUnreadable: a file is broken, and its ``.bak`` does not help.
+    :param now: the time (ms since the epoch) at which messages are due.
+    :raises ConfigFileUnreadable: a file is broken, and so is its ``.bak``.
     """
     view = _View(store, now)
     in_flight = InFlight(store)
@@ -83,7 +83,7 @@ def pops(
 
 
 class _View:
-    """Rows at a time, and what they come to."""
+    """Makes the rows as of a time, and sums them up."""
 
     def __init__(self, store: MessageStore, now: int) -> None:
         self._store = store
@@ -137,13 +137,14 @@ class _View:
         }
 
     def _retry_topic(self, one: CheckPoint) -> str:
-        """``PopReviveService#reviveRetry``: messages of a retry topic go back to it."""
+        """The topic to which messages come back (``PopReviveService#reviveRetry``): messages of a
+        retry topic come back to that topic."""
         if one.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             return one.topic
         return f"{RETRY_GROUP_TOPIC_PREFIX}{one.group}{self._separator}{one.topic}"
 
     def _is_there(self, one: CheckPoint, offset: int) -> bool:
-        """Whether a broker finds the message that it is to give back, and its topic
+        """Whether a broker that revives a message finds it, and its topic
         (``PopReviveService#mergeAndRevive``)."""
         if self._topics is not None and normal_topic(one.topic, one.group) not in self._topics:
             return False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.structures import MessageRow
     from rmqctl.rows.summaries import PullSummary
 
-#: Messages that one answer of a broker holds at most (``maxMsgNums`` of a consumer's pull).
+#: The most messages in one answer of a broker (``maxMsgNums`` of a consumer's pull).
 ONE_PULL = 32
 _GO_ON = (
     GetMessageStatus.FOUND,
@@ -34,7 +34,8 @@ _GO_ON = (
 def make_filter(tag: str, sql: str | None) -> MessageFilter:
     """The filter of a tag expression, or of a SQL92 expression.
 
-    :raises UsageError: both are given; :raises FilterSyntaxError: the SQL is none.
+    :raises UsageError: both are given.
+    :raises FilterSyntaxError: the SQL expression is invalid.
     """
     if sql is None:
         return TagFilter(tag)
@@ -61,14 +62,14 @@ def pull(
 ) -> Iterator[MessageRow | PullSummary]:
     """Rows ``message`` from ``offset`` on (None: the queue's first), then ``summary``.
 
-    Up to 32 messages are one answer of the broker, status and next offset included. More are
-    pulled again and again until there are enough or the queue ends: the status is then FOUND
-    when anything was found, else the last answer's.
+    Up to 32 messages are one answer of the broker, with its status and next offset. For more, pulls
+    are repeated until there are enough or the queue ends. The status is then FOUND if anything was
+    found, or else that of the last answer.
 
-    :param message_filter: in place of ``tag``; the summary then counts on how many messages it
-        failed.
-    :param physical_memory: bytes of the broker's memory, which decide what it takes for being on
-        disk and gives less of; None: this machine's.
+    :param message_filter: used in place of ``tag``. The summary then counts the messages on which
+        it failed.
+    :param physical_memory: bytes of the broker's memory; None: of this machine's. It decides which
+        messages a broker takes for being on disk, of which it gives fewer.
     """
     asked = _Asked(store, topic, queue_id, max_messages, physical_memory)
     rows = asked.rows_of(body, decompress_limit)
@@ -90,7 +91,7 @@ def pull_lines(
     decompress_limit: int | None = None,
     physical_memory: int | None = None,
 ) -> Iterator[Lines | MessageRow | PullSummary]:
-    """:func:`pull` with lines of ``form`` (``ndjson``, ``csv``) in place of most rows ``message``,
+    """:func:`pull`, with lines of ``form`` (``ndjson``, ``csv``) in place of most rows ``message``
     where the kernel makes them."""
     from rmqctl.engine.read.lines import LinesOfPulls, line_maker
     from rmqctl.operations.look.lines import wanted_lines
@@ -108,7 +109,7 @@ def pull_lines(
 
 
 class _Asked(NamedTuple):
-    """What a pull asks for."""
+    """The parameters of a pull."""
 
     store: MessageStore
     topic: str
@@ -118,17 +119,17 @@ class _Asked(NamedTuple):
 
     @property
     def is_of_batches(self) -> bool:
-        """Whether it asks a batch queue (5.x)."""
+        """Whether its queue is a batch queue (5.x)."""
         return self.topic in self.store.dispatcher.batch_topics
 
     def queue(self) -> ConsumeQueue | None:
-        """The queue; None of a batch queue, or of a compacted topic, too."""
+        """The queue; None where there is none, for a batch queue, and for a compacted topic."""
         if self.is_of_batches or self.is_of_compacted:
             return None
         return self.store.consume_queue(self.topic, self.queue_id)
 
     def first_offset(self) -> int:
-        """The queue offset of the oldest message; 0 where there is no queue."""
+        """The queue offset of the oldest message; 0 without a queue."""
         queue = self.queue()
         if queue is not None:
             return queue.min_offset
@@ -142,11 +143,11 @@ class _Asked(NamedTuple):
 
     @property
     def is_of_compacted(self) -> bool:
-        """Whether it asks for what is kept of a compacted topic (5.x)."""
+        """Whether its queue is the kept queue of a compacted topic (5.x)."""
         return self.topic in self.store.compacted_topics
 
     def rows_of(self, spelling: str, limit: int | None) -> Callable[[Record], Iterator[MessageRow]]:
-        """What makes rows of the records of an answer."""
+        """The maker of rows from the records of an answer."""
         if self.is_of_batches:
             from rmqctl.operations.look.batchqueues import message_rows
 
@@ -169,7 +170,7 @@ class _Asked(NamedTuple):
         )
 
     def _answer_of_compacted(self, offset: int, wanted: int) -> GetMessageResult:
-        """Of all that is kept: a broker asks no filter there."""
+        """An answer from the kept queue of a compacted topic. A broker applies no filter there."""
         from rmqctl.engine.read.getcompacted import get_compacted_message
 
         kept = self.store.compacted_queue(self.topic, self.queue_id)
@@ -190,7 +191,7 @@ def _pulled(
     rows_of: Callable[[Record], Iterator[MessageRow]],
     lines: LinesOfPulls | None,
 ) -> Iterator[Any]:
-    """The messages of one answer after the other as rows or lines, and the summary."""
+    """The messages, answer by answer, as rows or lines; then the summary."""
     found = passed_over = 0
     max_messages = asked.max_messages
     if offset is None:

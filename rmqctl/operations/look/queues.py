@@ -1,4 +1,4 @@
-"""queues: one row a consume queue."""
+"""queues: one row for each consume queue."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def queues(
 ) -> Iterator[QueueRow | QueuesSummary]:
     """Rows ``queue``, sorted by topic and number, then ``summary``.
 
-    ``max_offset`` is the queue offset of the next message, ``messages`` how many are within reach
-    (the log may have lost its oldest), ``max_physical_offset`` where the last one ends. What is
-    kept of a compacted topic (5.x) has a row of its own behind its queue's, and no message of it
-    counts again.
+    ``max_offset`` is the queue offset of the next message. ``messages`` counts those that the log
+    still has. ``max_physical_offset`` is where the last one ends in the log. The kept queue of a
+    compacted topic (5.x) has a row of its own behind that of the queue itself; its messages are not
+    counted again.
     """
     count = messages = 0
     rows: Iterable[QueueRow] = _rows(store, topic, queue_id)
@@ -47,7 +47,7 @@ def queues(
 
 
 def _with_type(row: QueueRow) -> QueueRow:
-    """A row with its kind: several of one queue are told apart by it."""
+    """A row with the kind of its queue, by which several rows of one queue are told apart."""
     row.setdefault("queue_type", "SimpleCQ")
     return row
 
@@ -67,7 +67,7 @@ def _rows(store: MessageStore, topic: str | None, queue_id: int | None) -> Itera
 
 
 def queue_row(queue: ConsumeQueue) -> QueueRow:
-    """One queue, as it was opened."""
+    """The row of one opened queue."""
     return {
         "type": "queue",
         "topic": queue.topic,

@@ -1,4 +1,5 @@
-"""Physical offsets that a user names: where a record starts, or the next one after it."""
+"""Checks the physical offsets that a user names: whether a record starts there, and else where the
+next one does."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def next_entry_offset(store: MessageStore, physical_offset: int, end: int = LONG_MAX) -> int | None:
-    """Physical offset of the next record or blank behind another one; None when none follows, or
+    """The physical offset of the next record or blank behind an offset; None where none follows, or
     none before ``end``."""
     files = store.commit_log.files
     for number, entry in enumerate(files.entries):
@@ -33,7 +34,7 @@ def next_entry_offset(store: MessageStore, physical_offset: int, end: int = LONG
 
 
 def no_record(store: MessageStore, physical_offset: int, reason: str) -> NoRecordAt:
-    """What is raised for an offset at which no record starts: it names the next one's."""
+    """The error for an offset at which no record starts. It names the next record."""
     following = next_entry_offset(store, physical_offset)
     if following is None:
         reason = f"{reason}; none follows, the log ends at {store.max_offset}"
@@ -42,10 +43,10 @@ def no_record(store: MessageStore, physical_offset: int, reason: str) -> NoRecor
 
 
 def require_place(store: MessageStore, physical_offset: int) -> tuple[MappedFile, int]:
-    """File and position of an offset.
+    """The file of an offset, and the position in it.
 
-    :raises NoRecordAt: it lies in no file: before the log, behind it, or where a file is missing or
-        too short, which the error names.
+    :raises NoRecordAt: the offset lies in no file: before the log, behind it, or where a file is
+        missing or too short, which the error then names.
     """
     mapped = store.commit_log.files.find(physical_offset)
     if mapped is not None:
@@ -58,8 +59,8 @@ def require_place(store: MessageStore, physical_offset: int) -> tuple[MappedFile
 
 
 def _lost_file(store: MessageStore, physical_offset: int) -> str | None:
-    """What is wrong with the file that would hold an offset between files; None of one that lies
-    before the first or behind the last of them."""
+    """What is wrong with the file that would hold an offset between files; None for an offset
+    before the first file or behind the last."""
     entries, size = store.commit_log.files.entries, store.commit_log.file_size
     before = [entry for entry in entries if entry.file_from_offset <= physical_offset]
     if not before or len(before) == len(entries):
@@ -67,7 +68,7 @@ def _lost_file(store: MessageStore, physical_offset: int) -> str | None:
     last = before[-1]
     files, begin = (physical_offset - last.file_from_offset) // size, last.file_from_offset
     place = last.path if not files else last.path.with_name(f"{begin + files * size:020d}")
-    # Of a log in several directories nobody knows which one had it.
+    # With several log directories it is unknown which one had the file.
     is_one = len({entry.path.parent for entry in entries}) == 1
     shown = place.name
     if is_one or not files:
@@ -81,8 +82,8 @@ def _lost_file(store: MessageStore, physical_offset: int) -> str | None:
 def require_record(store: MessageStore, physical_offset: int) -> Record:
     """The record at an offset.
 
-    :raises NotARecordStart: none starts there; the error names the next offset where one does.
-    :raises NoRecordAt: none starts there nor after it, or the log does not reach there.
+    :raises NotARecordStart: no record starts there. The error names the next offset where one does.
+    :raises NoRecordAt: no record starts there or behind it, or the log does not reach there.
     """
     require_place(store, physical_offset)
     try:

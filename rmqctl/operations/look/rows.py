@@ -1,4 +1,4 @@
-"""Rows: the facts of a store as plain dicts, with the field names that scripts rely on."""
+"""Makes rows: plain dicts of what a store has, with the field names that scripts rely on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BODY_CRC_MISMATCHES = "body_crc_mismatches"
 
 
 def message_row(record: Record) -> MessageRow:
-    """A record without its body."""
+    """The row of a record, without its body."""
     properties = record.properties
     tags = properties.get(PROPERTY_TAGS)
     return {
@@ -53,7 +53,7 @@ def message_row(record: Record) -> MessageRow:
 
 
 class BodySource(Protocol):
-    """What gives the stored body of a record: a store, opened or followed."""
+    """Something that gives the stored body of a record: a store, opened or followed."""
 
     def body(self, record: Record) -> bytes: ...
 
@@ -61,11 +61,11 @@ class BodySource(Protocol):
 def message_row_with_body(
     store: BodySource, record: Record, spelling: str, decompress_limit: int | None = None
 ) -> MessageRow:
-    """A record, with its stored body in a spelling of :func:`spelled_body`; ``none``: without.
-    ``status`` tells whether the body is what was stored.
+    """The row of a record, with its stored body as :func:`spelled_body` gives it; ``none`` leaves
+    the body out. ``status`` tells whether the body agrees with its CRC.
 
-    With ``decompress_limit`` the body is what a consumer gets, of at most so many bytes, and null
-    where that cannot be made; ``body_status`` and ``body_reason`` tell.
+    With ``decompress_limit`` it is the body that a consumer gets, of at most so many bytes. It is
+    null where it cannot be made; ``body_status`` and ``body_reason`` say why.
     """
     row = message_row(record)
     if spelling == "none":
@@ -88,8 +88,8 @@ def message_row_with_body(
 
 
 def spelled_body(body: bytes, spelling: str) -> tuple[str, str]:
-    """A body as ``base64``, ``hex`` or ``utf8``, and which of them it is: what is not UTF-8 is
-    base64, for the text must give the same bytes again."""
+    """A body as ``base64``, ``hex`` or ``utf8`` text, and which of them it is. A body that is no
+    UTF-8 becomes base64, for the text must give the same bytes again."""
     if spelling == "hex":
         return body.hex(), spelling
     if spelling == "utf8":
@@ -101,8 +101,8 @@ def spelled_body(body: bytes, spelling: str) -> tuple[str, str]:
 
 
 def bodies_counted(rows: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
-    """Gives the summary of some rows ``body_crc_mismatches``, when there are any: how many bodies
-    are shown that are not what was stored."""
+    """Adds ``body_crc_mismatches`` to the summary of some rows, if there are any: how many of the
+    bodies shown do not agree with their CRC."""
 
     @functools.wraps(rows)
     def counted(*args: P.args, **options: P.kwargs) -> Iterator[R]:
@@ -120,7 +120,7 @@ def bodies_counted(rows: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
 
 
 def unit_row(topic: str, queue_id: int, queue_offset: int, unit: Unit) -> UnitRow:
-    """A queue unit as it is stored."""
+    """The row of a queue unit as it is stored."""
     return {
         "type": "unit",
         "topic": topic,
@@ -133,7 +133,7 @@ def unit_row(topic: str, queue_id: int, queue_offset: int, unit: Unit) -> UnitRo
 
 
 def index_item_row(file: str, index_no: int, item: IndexItem, store_timestamp: int) -> IndexItemRow:
-    """An index item as it is stored; ``store_timestamp`` is what it says, to the second."""
+    """The row of an index item as it is stored; its ``store_timestamp`` has whole seconds only."""
     return {
         "type": "index_item",
         "file": file,

@@ -1,10 +1,10 @@
 """stats: messages of one or several stores by topic, queue, tag, hour and more, and keys that
 several messages have.
 
-Two passes of the scanner: one counts, batch by batch in numpy, and notes the hashes of all keys;
-one looks at the messages of the hashes that stand twice. The rows are those of the same statistics
-on Spark, which has no bounds; here a store with more groups, names or keys than are held is
-refused.
+The scanner passes over each log twice. The first pass counts, batch by batch in numpy, and notes
+the hashes of all keys. The second pass reads the messages whose hashes occur more than once. The
+rows are those of the same statistics on Spark. Spark has no bounds; here a store with too many
+groups, names or keys is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.record.record import Record
     from rmqctl.rows import Row
 
-#: Keys whose hashes are held at once: half a GiB.
+#: The most keys whose hashes are held at once: half a GiB.
 MAX_KEYS = 1 << 27
 _FIELDS = {field.name: field.offset for field in layouts.RECORD_PREFIX[0].fields}
 _BORN_TIMESTAMP, _BORN_ADDRESS = _FIELDS["born_timestamp"], _FIELDS["born_address"]
@@ -47,13 +47,13 @@ _BORN_TIMESTAMP, _BORN_ADDRESS = _FIELDS["born_timestamp"], _FIELDS["born_addres
 _RECONSUME_TIMES = _FIELDS["reconsume_times"] - layouts.RECORD_PREFIX[0].size
 _V4_BYTES, _V6_BYTES = 4, 16
 _LONG, _INT = np.dtype(">i8"), np.dtype(">i4")
-#: No message has this: the value of a group is null.
+#: A number that no message has: it stands for null.
 _NULL = -1 << 62
 _FAR = 1 << 61
 
 
 class StoreToCount(NamedTuple):
-    """A store that is open, its broker's name, and the name that rows call it by."""
+    """An open store, its broker's name, and its name in the rows."""
 
     store: MessageStore
     broker: str
@@ -63,12 +63,13 @@ class StoreToCount(NamedTuple):
 def statistics(
     stores: list[StoreToCount], top: int, progress: Progress, waits: Waiting
 ) -> Iterator[Row]:
-    """Rows ``store``, then of each section, ``consumer_group``, ``unreadable``, ``duplicate_key``,
-    what ``waits``, and ``summary``, whose ``damages`` are places that cannot be read. ``progress``
-    is told of the bytes read, each log counted twice.
+    """Rows ``store``, the rows of each section, ``consumer_group``, ``unreadable``,
+    ``duplicate_key``, the rows of ``waits``, and ``summary``, whose ``damages`` counts places that
+    cannot be read. ``progress`` is called with the bytes read, each log counted twice.
 
-    Stores and the sections with an order of their own (hour, size, delay) come whole, the others
-    with the ``top`` groups of most messages, and unreadable places with the first ``top``.
+    Stores, and the sections with an order of their own (hour, size, delay), are given whole. Of
+    other sections the ``top`` groups with most messages are given, and of unreadable places the
+    first ``top``.
 
     :raises TooMuchHere: there are more groups, names or keys than are held here.
     """
@@ -154,7 +155,7 @@ def _count_batch(
         "producer": (producer, lambda number: host_of[number]),
         "body_length_up_to": (_size_classes(batch.body_length), int),
         "delay_ms_up_to": (
-            # Beyond these a difference would be no Java long, and has the same class.
+            # Beyond these limits a difference may overflow; its class would be the same.
             _delay_classes(
                 np.clip(batch.store_timestamp, -_FAR, _FAR) - np.clip(born, -_FAR, _FAR)
             ),
@@ -216,14 +217,14 @@ def _stored(names: NameTable, number: int) -> bytes:
 
 
 def _size_classes(length: Ints) -> Ints:
-    """The power of two that a length does not exceed."""
+    """The least power of two that a length does not exceed."""
     powers = np.int64(1) << np.arange(32, dtype=np.int64)
     classes: Ints = np.where(length <= 0, 0, powers[np.searchsorted(powers, length)])
     return classes
 
 
 def _delay_classes(delay: Ints) -> Ints:
-    """The limit that a delay does not exceed; null beyond the last one."""
+    """The least limit that a delay does not exceed; null beyond the last one."""
     limits = np.array([*DELAYS, _NULL], np.int64)
     classes: Ints = limits[np.searchsorted(limits[:-1], delay)]
     return classes
@@ -233,7 +234,7 @@ def _delay_classes(delay: Ints) -> Ints:
 
 
 def _twice(counts: Counts) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """The hashes, sorted, that more than one key has."""
+    """The hashes that occur more than once, sorted."""
     hashes = np.concatenate([np.empty(0, np.int32), *counts.hashes])
     counts.hashes.clear()
     hashes.sort()

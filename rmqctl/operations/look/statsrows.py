@@ -1,4 +1,4 @@
-"""What ``stats`` has counted of logs that are mapped here."""
+"""The counts of ``stats`` over logs that this process maps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LogRange:
-    """Messages and bytes of one store, and from when to when they were stored."""
+    """Messages and bytes of one store, and the range of their store times."""
 
     def __init__(self) -> None:
         self.messages = self.bytes = 0
@@ -36,7 +36,7 @@ class LogRange:
 
 
 class Counts(Sums):
-    """With what two passes over the logs need; of a section only so many groups are held."""
+    """The sums, and what two passes over the logs need. The groups of a section are bounded."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""A text in the log: in the keys, the other properties and the bodies of every message.
+"""Searches the log for a text: the keys, the other properties and the bodies of every message.
 
-Each stretch of the log that the scanner has taken apart is searched as bytes at once, and a hit is
-told by its place. Only compressed bodies are looked at one by one.
+Each batch of the scanner is searched as bytes at once, and the place of a hit tells its record and
+field. Only compressed bodies are searched one by one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ UNIQUE_KEY, KEY, PROPERTY, BODY = "unique-key", "key", "property", "body"
 
 @dataclass(slots=True)
 class TextSearch:
-    """What is looked for, and what was met on the way.
+    """What to look for, and counts of the search.
 
-    ``needle`` are the bytes of ``text``; ``topic`` and store times (both inclusive) leave messages
-    out. ``damages`` are stretches that cannot be read, ``unread_bodies`` compressed ones that could
-    not be decompressed, or have more than ``decompress_limit`` bytes. ``scanned_bytes`` are those
-    of the log that were read: files that clearly hold nothing of the times are not.
+    ``needle`` are the bytes of ``text``. Only messages of ``topic`` and of the store times (both
+    inclusive) count. ``damages`` counts stretches that cannot be read. ``unread_bodies`` counts
+    compressed bodies that could not be decompressed, or have more than ``decompress_limit`` bytes.
+    ``scanned_bytes`` are the bytes of the log that were read; files that clearly hold no message of
+    the times are not read.
     """
 
     text: str
@@ -49,16 +50,16 @@ class TextSearch:
 
     @property
     def needle(self) -> bytes:
-        # What the terminal handed over, also where that is no UTF-8.
+        # The bytes of the command line, even where they are no UTF-8.
         return self.text.encode("utf-8", "surrogateescape")
 
     def run(
         self, store: MessageStore, progress: Callable[[int], None]
     ) -> Iterator[tuple[Record, str]]:
-        """The messages that hold the text, in log order, and where: in :data:`UNIQUE_KEY`,
-        :data:`KEY` (it is one of KEYS), :data:`PROPERTY` (anywhere in the properties) or
-        :data:`BODY`; the first of these that holds it. ``scanned_bytes`` are then those up to the
-        message. ``progress`` is told how far behind the log's start the search is."""
+        """The messages that hold the text, in log order, each with the first of these that holds
+        it: :data:`UNIQUE_KEY`, :data:`KEY` (it is one of KEYS), :data:`PROPERTY` (anywhere in the
+        properties) or :data:`BODY`. With each message, ``scanned_bytes`` goes up to it.
+        ``progress`` is called with the distance of the search from the log's start."""
         scanner = Scanner(store.commit_log, properties=False)
         for start, end in stretches(store.commit_log, self.since, self.until):
             before = self.scanned_bytes - (store.min_offset if start is None else start)
@@ -97,7 +98,7 @@ class TextSearch:
     def _rows_with_hits(
         self, batch: Batch, compressed: np.ndarray[tuple[int], np.dtype[np.bool_]]
     ) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], ...]:
-        """Which rows have the text in their properties, and which in a body that is as it is."""
+        """Which rows have the text in their properties, and which in an uncompressed body."""
         low, high = int(batch.position[0]), int(batch.position[-1] + batch.total_size[-1])
         hits = np.fromiter(batch.mapped.occurrences(self.needle, low, high), np.int64)
         row = np.searchsorted(batch.position, hits, "right") - 1

@@ -33,7 +33,7 @@ OK, MISSING, SHORT, LONG, UNKNOWN = "ok", "missing", "short", "long", "unknown"
 
 
 def state_of(segment: Segment, *, has_metadata: bool) -> str:
-    """What is to be said of a segment at first sight."""
+    """The state of a segment, as far as it shows without reading the file."""
     if segment.metadata is None:
         return UNKNOWN if has_metadata else OK
     if segment.file is None:
@@ -46,8 +46,8 @@ def state_of(segment: Segment, *, has_metadata: bool) -> str:
 def tiered_rows(
     store: TieredStore, topic: str | None = None, queue_id: int | None = None
 ) -> Iterator[TieredQueueRow | TieredSegmentRow | TieredIndexFileRow | TieredLsSummary]:
-    """Rows ``tiered_queue`` by topic and queue, ``tiered_segment``, ``tiered_index_file`` where no
-    queue is chosen, then ``summary``.
+    """Rows ``tiered_queue`` by topic and queue, ``tiered_segment``, then, unless a queue is chosen,
+    ``tiered_index_file``, and at the end ``summary``.
 
     :raises CannotRead: the system refuses to read a file.
     """
@@ -133,7 +133,7 @@ def _segment_row(store: TieredStore, owner: Owner, one: Segment) -> TieredSegmen
 
 
 def _relative(store: TieredStore, path: Path) -> str:
-    """A file as rows name it: below the directory of uploaded files, or else below the store."""
+    """The path of a file in rows: relative to the directory of uploaded files, or to the store."""
     for place in (store.directory, store.root):
         if place is not None and path.is_relative_to(place):
             return str(path.relative_to(place))
@@ -165,8 +165,8 @@ def walk_tiered(
     *,
     decompress_limit: int | None = None,
 ) -> Iterator[MessageRow | BlankRow | DamageRow | TieredWalkSummary]:
-    """Rows ``message``, ``blank``, ``damage`` of every log that is chosen, queue by queue, then
-    ``summary``. ``physical_offset`` is the address in the queue's uploaded log.
+    """Rows ``message``, ``blank``, ``damage`` of each chosen log, queue by queue, then ``summary``.
+    ``physical_offset`` is the offset in the queue's uploaded log.
 
     :raises TieredFilesNotFound: nothing says where the uploaded files are.
     """
@@ -212,8 +212,8 @@ def query_tiered(
     *,
     decompress_limit: int | None = None,
 ) -> Iterator[MessageRow | TieredQuerySummary]:
-    """Rows ``message`` of a topic with a key, those of the newest file of the index first, then
-    ``summary``; of ``what`` times and limit count. Each item is compared with its record.
+    """Rows ``message`` of a topic with a key, those of the newest index file first, then
+    ``summary``. Of ``what`` only times and limit are used. Each item is compared with its record.
 
     :raises TieredFilesNotFound: nothing says where the uploaded files are.
     """
@@ -248,8 +248,8 @@ def query_tiered(
 def _hit(
     queue: TieredQueue, item: Item, topic: str, key: str, summary: TieredQuerySummary
 ) -> Record | None:
-    """The record that an item leads to, when it is of the topic and has the key; else it is
-    counted."""
+    """The record that an item leads to, if it has the topic and the key. Otherwise the item is
+    counted, and None returned."""
     record = queue.log.find_record(item.physical_offset)
     if record is None:
         summary["lost"] += 1

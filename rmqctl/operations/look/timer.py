@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def irregular_files(root: Path, config: MessageStoreConfig) -> list[str]:
-    """Timer files of a wrong length, with what they have: no broker starts on them."""
+    """Timer files of a wrong length, with that length. No broker starts with them."""
     path = root / paths.TIMER_WHEEL
     length = path.stat().st_size if path.is_file() else 0
     found = [f"{path.name} ({length} bytes)"] if length not in (0, WHEEL_SIZE) else []
@@ -35,11 +35,12 @@ def irregular_files(root: Path, config: MessageStoreConfig) -> list[str]:
 def timer_messages(
     store: MessageStore, now: int, topic: str | None = None, limit: int | None = None
 ) -> Iterator[TimerMessageRow | TimerLsSummary]:
-    """Rows ``timer_message``, of one topic or all, ``limit`` at most, and a ``summary`` of all that
-    are of the topic: slot by slot in the order of their times, then what is not in the wheel.
+    """Rows ``timer_message``, of one topic or all, ``limit`` at most, and a ``summary`` of all
+    messages of the topic. They come slot by slot in the order of their times, then those that are
+    not in the wheel.
 
     :raises CannotRead: the system refuses to read a file.
-    :raises ConfigurationContradiction: a ``broker.conf`` says otherwise than the files.
+    :raises ConfigurationContradiction: a ``broker.conf`` contradicts the files.
     """
     timer = Timer(store)
     try:

@@ -1,4 +1,5 @@
-"""topics: one row a topic: its queues, messages and bytes, and what ``topics.json`` says of it."""
+"""topics: one row for each topic, with its queues, messages and bytes, and its ``topics.json``
+entry."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from rmqctl.rows.summaries import TopicsSummary
     from rmqctl.rows.topics import TopicRow
 
-#: Units that are summed at once: 1.3 MB.
+#: How many units are summed at once (1.3 MB).
 _UNITS_AT_ONCE = 1 << 16
 
 
 class _Held(NamedTuple):
-    """What the queues of a topic hold; times are None without a message that can be read."""
+    """Sums over the queues of a topic. Times are None without a readable message."""
 
     queues: int = 0
     messages: int = 0
@@ -48,10 +49,10 @@ def topics(
     """Rows ``topic``, sorted by name, then ``summary``: topics that have queues, topics that
     ``topics.json`` has, or both.
 
-    ``bytes`` are those of the records that the queues point to, None without ``sums_bytes``: every
-    unit is read for them, and no message. ``progress`` is told of the queues that are done.
+    ``bytes`` sums the records that the queues point to. For it every unit is read, but no message;
+    without ``sums_bytes`` it is None. ``progress`` is called with the number of queues done.
 
-    :raises ConfigFileUnreadable: ``topics.json`` is broken, and its ``.bak`` does not help.
+    :raises ConfigFileUnreadable: ``topics.json`` is broken, and so is its ``.bak``.
     """
     listed = list_topics(store, topic_configs(store.root))
     names = listed.names if topic is None else [topic] if topic in listed.names else []
@@ -83,17 +84,17 @@ def topics(
 
 
 class TopicList(NamedTuple):
-    """Which topics there are: the numbers of their queues, those without queues left out, and what
-    ``topics.json`` says, None without one."""
+    """The topics of a store: the queue numbers of those that have queues, and the entries of
+    ``topics.json``, None without that file."""
 
     queue_ids: dict[str, list[int]]
     configs: dict[str, TopicConfig] | None
-    #: Of topics that ``topics.json`` gives batch queues (5.x): the numbers of those.
+    #: The queue numbers of topics with batch queues (5.x), which ``topics.json`` says.
     batch_queue_ids: dict[str, list[int]]
 
     @property
     def names(self) -> list[str]:
-        """All of them, sorted."""
+        """The names of all topics, sorted."""
         return sorted({*self.queue_ids, *self.batch_queue_ids, *(self.configs or ())})
 
     def count(self, name: str) -> int:
@@ -102,7 +103,7 @@ class TopicList(NamedTuple):
 
 
 def list_topics(store: MessageStore, configs: dict[str, TopicConfig] | None) -> TopicList:
-    """The topics by their directories and their entries; opens no queue."""
+    """The topics by their directories and by their entries. No queue is opened."""
     queue_ids: dict[str, list[int]] = {}
     for where in store.queues.directories():
         queue_ids.setdefault(where.topic, []).append(where.queue_id)
@@ -121,8 +122,8 @@ def look_at_topic(
     sums_bytes: bool = True,
     progress: Progress = lambda queues: None,
 ) -> TopicRow:
-    """The row of one topic that is listed; opens its queues, and tells ``progress`` how many it
-    has."""
+    """The row of one listed topic. Its queues are opened; ``progress`` is called with their
+    number."""
     held, done = _Held(), 0
     for done, queue_id in enumerate(listed.queue_ids.get(name, ()), 1):
         queue = store.consume_queue(name, queue_id)
@@ -143,8 +144,8 @@ def look_at_topic(
 
 
 def topic_row(name: str, held: _Held, has_configs: bool, config: TopicConfig | None) -> TopicRow:
-    """One topic. ``without_queues`` and ``without_config`` are false for topics that a broker makes
-    without an entry, or enters without queues."""
+    """The row of one topic. ``without_queues`` and ``without_config`` are false for topics that a
+    broker makes without an entry, or enters without queues."""
     is_free = needs_no_config(name)
     said = config or TopicConfig()
     is_template = config is not None and bool((config.perm or 0) & PERM_INHERIT)
@@ -183,7 +184,7 @@ def _with(held: _Held, store: MessageStore, queue: ConsumeQueue, sums_bytes: boo
 
 
 def _with_batches(held: _Held, queue: BatchConsumeQueue, sums_bytes: bool) -> _Held:
-    """The same with a batch queue, whose units tell times and sizes: each stands for a record."""
+    """The sums with a batch queue added. Its units tell store times and sizes, one for a record."""
     times = [held.oldest, held.newest]
     if queue.first < queue.end:
         times += [queue.stored_at(queue.first), queue.stored_at(queue.end - 1)]
@@ -199,8 +200,8 @@ def _with_batches(held: _Held, queue: BatchConsumeQueue, sums_bytes: bool) -> _H
 
 
 def store_timestamp(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> int | None:
-    """When the message at a queue offset was stored; None where no record can be read, or outside
-    the queue's range."""
+    """The store time of the message at a queue offset; None outside the queue's range, or where no
+    record can be read."""
     if not queue.min_offset <= queue_offset < queue.max_offset:
         return None
     unit = queue.unit(queue_offset)
@@ -209,7 +210,7 @@ def store_timestamp(store: MessageStore, queue: ConsumeQueue, queue_offset: int)
 
 
 def unit_bytes(queue: ConsumeQueue) -> int:
-    """Bytes of the records that a queue's units point to."""
+    """The bytes of all records that a queue's units point to."""
     size, start = 0, queue.min_offset
     while start < queue.max_offset:
         units = queue.window(start, min(_UNITS_AT_ONCE, queue.max_offset - start))

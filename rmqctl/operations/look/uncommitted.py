@@ -1,4 +1,4 @@
-"""What of a DLedger member's log its group is not known to have committed."""
+"""The end of a DLedger member's log that the group is not known to have committed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from rmqctl.engine.state.dledger import dledger_state, entry_place
 
 
 class Uncommitted(NamedTuple):
-    """``entries`` at the end of the log, of which the first starts at ``physical_offset``; None:
-    the member's index does not say where."""
+    """The last ``entries`` of the log. The first of them starts at ``physical_offset``, which is
+    None where the member's index does not tell it."""
 
     entries: int
     physical_offset: int | None
 
 
 def uncommitted(root: Path, config: MessageStoreConfig) -> Uncommitted | None:
-    """By the member's own ``checkpoint``, which it writes every few seconds; None of other stores,
-    and where all is committed. :raises CannotRead: a file of it cannot be read."""
+    """The uncommitted end by the member's own ``checkpoint``, which it writes every few seconds.
+    None for other stores, and where all is committed.
+
+    :raises CannotRead: a file of the member cannot be read.
+    """
     data = log_directories(root, config).dledger
     state = None if data is None else dledger_state(data.parent)
     if data is None or state is None or state.committed_index is None or state.end_index is None:

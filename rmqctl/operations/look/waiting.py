@@ -1,6 +1,6 @@
-"""What waits in a store: delayed messages by the hour in which they are due, and pending half
-messages by producer group. By the queues and ``config/``, as ``schedule ls`` and ``transaction ls``
-have it."""
+"""The messages that wait in a store: delayed ones by the hour in which they are due, and pending
+half messages by producer group. As with ``schedule ls`` and ``transaction ls``, the queues and
+``config/`` tell them."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from rmqctl.rows.onspark import DueStatsRow, HalfStatsRow
 
 _TOPIC = constants.RMQ_SYS_SCHEDULE_TOPIC
-#: Units that are read at once: 1.25 MiB.
+#: How many units are read at once (1.25 MiB).
 _UNITS_AT_ONCE = 1 << 16
-#: Milliseconds that are the year 10000: no message is due then.
+#: The beginning of the year 10000 (ms since the epoch): no message is due then.
 _NEVER = 253_402_300_800_000
 
 
 class _Found:
-    """What all stores together have: messages and bytes by hour, and by producer group with the
-    oldest one's time."""
+    """The sums of all stores: messages and bytes by hour, and by producer group, each group with
+    the time of its oldest message."""
 
     def __init__(self) -> None:
         self.due: dict[int | None, list[int]] = {}
         self.halves: dict[str | None, HalfStatsRow] = {}
 
     def add_due(self, hour: int | None, messages: int, size: int) -> None:
-        # Hours beyond the bound are a hostile store's: no broker delays for years.
+        # Only a hostile store has more hours than the bound: no broker delays for years.
         known = hour in self.due or len(self.due) < MAX_GROUPS
         counts = self.due.setdefault(hour if known else None, [0, 0])
         counts[0] += messages
@@ -49,8 +49,8 @@ class _Found:
 
 
 def waiting(stores: Iterable[MessageStore], top: int) -> Waiting:
-    """Rows ``due``, all of them, and ``half``, those of the ``top`` groups with most. A store whose
-    ``config/`` cannot be read is a problem, and then nothing is known of the sum."""
+    """All rows ``due``, and the rows ``half`` of the ``top`` groups with most messages. A store
+    whose ``config/`` cannot be read is named as a problem, and the sum is unknown then."""
     found, problems = _Found(), []
     is_known = [True, True]
     for store in stores:
@@ -79,7 +79,7 @@ def _due_rows(found: _Found) -> Iterable[DueStatsRow]:
 
 
 def _delayed(store: MessageStore, found: _Found) -> None:
-    """Of every level, from where a broker goes on."""
+    """Adds the delayed messages of every level, from the offset at which a broker goes on."""
     offsets = schedule.load_delay_offsets(store.root).table
     for where in store.queues.directories():
         if where.topic != _TOPIC:
@@ -100,7 +100,7 @@ def _delayed(store: MessageStore, found: _Found) -> None:
 def _times(
     store: MessageStore, level: int, queue: ConsumeQueue, units: NDArray[np.void]
 ) -> NDArray[np.int64]:
-    """When each is to be delivered (milliseconds)."""
+    """The delivery time (ms) of each unit."""
     times = units["tags_code"].astype(np.int64)
     if queue.ext is not None:
         for at in (times <= constants.MAX_ADDR).nonzero()[0].tolist():

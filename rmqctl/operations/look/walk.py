@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a walk shows; None is no limit. ``start``, ``end`` are physical offsets, the end
-    exclusive; ``since``, ``until`` store times, both inclusive; ``key`` is one of KEYS or the
-    UNIQ_KEY; ``limit`` counts rows."""
+    """What a walk shows; None is no limit. ``start`` and ``end`` are physical offsets, the end
+    exclusive. ``since`` and ``until`` are store times, both inclusive. ``key`` is one of KEYS, or
+    the UNIQ_KEY. ``limit`` is the most rows."""
 
     start: int | None = None
     end: int | None = None
@@ -54,7 +54,7 @@ class Selection:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        """:raises UsageError: the range is none."""
+        """:raises UsageError: a range ends before it begins."""
         check_range("start", self.start, "end", self.end)
         check_range("since", self.since, "until", self.until)
 
@@ -90,15 +90,15 @@ def walk_commit_log(
     decompress_limit: int | None = None,
     message_filter: MessageFilter | None = None,
 ) -> Iterator[MessageRow | BlankRow | DamageRow | WalkCommitlogSummary]:
-    """Rows ``message``, ``blank``, ``damage``, then ``summary``. With ``message_filter`` only
-    messages that match it, and no blanks. Files that clearly hold nothing of the times that are
-    asked for are not read, so damage in them is not told.
+    """Rows ``message``, ``blank``, ``damage``, then ``summary``. With ``message_filter``, blanks
+    and messages that do not match are left out. Files that clearly hold no message of the chosen
+    times are not read, so damage in them is not told.
 
-    The summary's ``next_offset`` is where the walk stopped, ``residue`` the bytes behind the end
-    of the log that are not zero (a crashed append, or what a truncation left); 0 where the walk
-    stopped before it.
+    The summary's ``next_offset`` is where the walk stopped. ``residue`` counts the bytes behind the
+    end of the log that are not zero (of a crashed append, or left by a truncation); it is 0 where
+    the walk stopped before the end.
 
-    :raises NoRecordAt: nothing that is a record's start stands at ``what.start``.
+    :raises NoRecordAt: no record starts at ``what.start``.
     """
     rows = functools.partial(
         log_row,
@@ -120,8 +120,8 @@ def commit_log_lines(
     *,
     decompress_limit: int | None = None,
 ) -> Iterator[Lines | MessageRow | BlankRow | DamageRow | WalkCommitlogSummary]:
-    """:func:`walk_commit_log` with lines of ``form`` (``ndjson``, ``csv``) in place of most rows
-    ``message``, where the kernel makes them. Raises as that."""
+    """:func:`walk_commit_log`, with lines of ``form`` (``ndjson``, ``csv``) in place of most rows
+    ``message`` where the kernel makes them. The errors are the same."""
     wanted = wanted_lines(form, body, decompress_limit, what)
     maker = line_maker(wanted) if what.key is None else None
     rows = functools.partial(
@@ -195,7 +195,7 @@ def log_row(
     decompress_limit: int | None,
     message_filter: MessageFilter | None,
 ) -> MessageRow | BlankRow | DamageRow | None:
-    """The row of an entry; None: it is not selected."""
+    """The row of an entry; None where it is not selected."""
     if isinstance(entry, Damage):
         return damage_row(entry)
     filters = what.filters

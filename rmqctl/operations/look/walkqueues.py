@@ -1,4 +1,4 @@
-"""Walks over consume queues: every unit as it is stored, and what is not where it should be."""
+"""Walks over consume queues: every unit as it is stored, and stretches without units."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 def walk_queues(
     store: MessageStore, what: Selection, offset: int = 0, end_offset: int | None = None
 ) -> Iterator[UnitRow | BatchUnitRow | QueueDamageRow | WalkQueueSummary]:
-    """Rows ``unit`` as the files hold them, ``damage`` where units were never written though
-    later ones were, and first of a queue for what its files lack; then ``batch_unit`` of the batch
-    queues of 5.x and of what is kept of compacted topics, and ``summary``.
+    """Rows ``unit``, as they are stored, and ``damage`` where units were never written though later
+    ones were. The damage of a queue whose files are cut or missing comes first. Then come rows
+    ``batch_unit`` of the batch queues and kept queues of 5.x, and ``summary``.
 
-    :param offset: a queue offset to start at. :param end_offset: one to stop before. Of damage all
-        is told that reaches into the range.
+    :param offset: the queue offset to start at.
+    :param end_offset: the queue offset to stop before. Damage that reaches into the range is told.
     """
     return _walked_queues(store, what, offset, end_offset, "")
 
@@ -40,15 +40,16 @@ def queue_lines(
     *,
     form: str,
 ) -> Iterator[Lines | UnitRow | BatchUnitRow | QueueDamageRow | WalkQueueSummary]:
-    """:func:`walk_queues` with lines of ``form`` (``ndjson``, ``csv``) in place of most rows
-    ``unit``, where the kernel makes them."""
+    """:func:`walk_queues`, with lines of ``form`` (``ndjson``, ``csv``) in place of most rows
+    ``unit`` where the kernel makes them."""
     return _walked_queues(store, what, offset, end_offset, form)
 
 
 def _walked_queues(
     store: MessageStore, what: Selection, offset: int, end_offset: int | None, form: str
 ) -> Iterator[Any]:
-    """All queues: those of ``consumequeue/``, then batch queues, then what is compacted."""
+    """All queues: those of ``consumequeue/``, then batch queues, then kept queues of compacted
+    topics."""
     end_offset = LONG_MAX if end_offset is None else end_offset
     offsets = (offset, end_offset)
     rows = _walked_files(store, what, offset, end_offset, form)
@@ -68,7 +69,7 @@ def _walked_queues(
 def _with_more(
     rows: Iterator[Any], more: Callable[[WalkQueueSummary], Iterator[Any]]
 ) -> Iterator[Any]:
-    """Rows, and in place of their summary what goes on from it."""
+    """Yields rows, and in place of their summary the rows that continue from it."""
     for row in rows:
         if isinstance(row, dict) and row["type"] == "summary":
             yield from more(cast("WalkQueueSummary", row))
@@ -139,9 +140,9 @@ def _walked_files(
 def written_units(
     queue: ConsumeQueue, offset: int = 0, lines: LinesOfUnits | None = None
 ) -> Iterator[tuple[int, Unit | int | Lines]]:
-    """``(queue offset, unit)`` from a queue offset up to the last unit written; a stretch that was
-    never written before it is one ``(queue offset, number of units)``, and one of which there are
-    ``lines`` is these."""
+    """``(queue offset, unit)`` from a queue offset up to the last written unit. A stretch that was
+    never written is one ``(queue offset, number of units)``; a stretch of which ``lines`` can be
+    made is given as these."""
     pending: tuple[int, int] | None = None
     for entry in queue.files.entries:
         start = entry.file_from_offset // UNIT_SIZE
@@ -176,7 +177,7 @@ def written_units(
 
 
 class Hole(NamedTuple):
-    """Units, ``length`` of them, that are not where later ones are, or might be."""
+    """A stretch of ``length`` units that are missing, in front of later ones or in a cut file."""
 
     length: int
     reason: str = "units-never-written"
