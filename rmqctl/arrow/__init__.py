@@ -1,6 +1,5 @@
-"""The same facts as columns of Apache Arrow: what Spark's tasks send, Python's data tools take, and
-Parquet files hold.
+"""Rows as columns of Apache Arrow, for Spark's tasks, Python's data tools and Parquet files.
 
-Needs pyarrow, which this room and that of Spark alone import; the columns and their types are
+This needs pyarrow, which only this room and that of Spark import. The columns and their types are
 declared in :mod:`rmqctl.rows.columns`.
 """

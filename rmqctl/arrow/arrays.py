@@ -1,4 +1,4 @@
-"""Scanner batches as Arrow record batches: only the columns that are asked for are built."""
+"""Converts batches of the scanner to Arrow record batches. Only the wanted columns are built."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rmqctl.rows.columns import STRUCTURES, Source
 _PREFIX = {flags: dtype_of(layout) for flags, layout in layouts.RECORD_PREFIX.items()}
 _UTC = pa.timestamp("us", tz="UTC")
 _PORT_SIZE = 4
-#: A column of one text is kept for the next batch up to here.
+#: A column that repeats one text is kept for the next batch if it has at most so many bytes.
 _MOST_KEPT_BYTES = 4 << 20
 
 ARROW_TYPES: dict[str, pa.DataType] = {
@@ -40,7 +40,7 @@ ARROW_TYPES: dict[str, pa.DataType] = {
 
 
 def arrow_schema(structure: str, names: Iterable[str]) -> pa.Schema:
-    """The Arrow schema of some columns; :raises ValueError: the structure has no such column."""
+    """The Arrow schema of some columns. :raises ValueError: the structure has no such column."""
     known = {column.name: column.type for column in STRUCTURES[structure]}
     wanted = list(names)
     for name in wanted:
@@ -50,8 +50,8 @@ def arrow_schema(structure: str, names: Iterable[str]) -> pa.Schema:
 
 
 class MessageColumns:
-    """The columns of a batch of records, of which ``names`` are wanted. The kernel makes them where
-    it is there; what it leaves is made here, each column when it is asked for."""
+    """The columns of a batch of records; ``names`` are the wanted ones. The compiled kernel makes
+    most of them. The others, or all without the kernel, are made here when they are asked for."""
 
     def __init__(
         self, batch: Batch, source: Source, names: Sequence[str], *, checked: bool
@@ -77,7 +77,7 @@ class MessageColumns:
         return pa.array(self._field(name).astype(np.int64), kind)
 
     def _of_kernel(self, name: str, kind: pa.DataType, buffers: Buffers) -> pa.Array:
-        """A column over buffers of the kernel, which are not copied."""
+        """A column over the kernel's buffers, without a copy."""
         if name == "properties":
             return self._decoded(buffers).maps(buffers)
         if name == "tags_code":
@@ -95,7 +95,7 @@ class MessageColumns:
 
     @cached_property
     def _rows_by_hosts(self) -> list[tuple[Ints | slice, NDArray[Any]]]:
-        """Rows and their record prefixes, for each kind of host lengths."""
+        """The rows with each kind of hosts, and their record prefixes."""
         hosts, position = self._batch.sys_flag & HOST_V6_MASK, self._batch.position
         kind = int(hosts[0])
         if (hosts == kind).all():
@@ -107,7 +107,7 @@ class MessageColumns:
         ]
 
     def _field(self, name: str) -> NDArray[Any]:
-        """A field of the record's prefix for all rows."""
+        """A field of the record prefix, for all rows."""
         values = np.empty(len(self._batch), np.int64)
         for rows, prefix in self._rows_by_hosts:
             values[rows] = prefix[name]
@@ -130,7 +130,7 @@ class MessageColumns:
         return self._hosts("store")
 
     def _hosts(self, which: str) -> pa.Array:
-        """A text for each host; few hosts send many messages, so each is made once."""
+        """The text of each row's host. Few hosts send many messages, so each text is made once."""
         told: list[str] = []
         code = np.empty(len(self._batch), np.int64)
         for rows, prefix in self._rows_by_hosts:
@@ -152,7 +152,7 @@ class MessageColumns:
         return pa.array(told, pa.string()).take(pa.array(code))
 
     def msg_id(self) -> pa.Array:
-        """Address, port and physical offset in hexadecimal digits (``offset_msg_id``)."""
+        """The offset message id: address, port and physical offset in hexadecimal digits."""
         parts, order = [], []
         numbers = np.arange(len(self._batch))
         for rows, prefix in self._rows_by_hosts:
@@ -174,8 +174,8 @@ class MessageColumns:
         return PropertyEntries(self._data, batch.properties_position, batch.properties_length)
 
     def tags_code(self) -> pa.Array:
-        """The hash of the tags, as ``walk commitlog`` shows it: of a delayed message too, whose
-        queue unit has the time of its delivery there."""
+        """The hash of the tags, as ``walk commitlog`` shows it. A delayed message has it, too; only
+        its queue unit has the delivery time instead."""
         return pa.array(self._properties.tags_codes())
 
     def properties(self) -> pa.Array:
@@ -212,7 +212,7 @@ _IN_BATCH = {field.name for field in dataclasses.fields(Batch)} - set(_MADE)
 def message_batch(
     batch: Batch, schema: pa.Schema, source: Source, *, checked: bool = True
 ) -> pa.RecordBatch:
-    """The records of a batch in a schema's columns; ``checked``: the scan has looked at bodies."""
+    """The records of a batch in a schema's columns. ``checked``: the scan has checked bodies."""
     names = schema.names
     columns = MessageColumns(batch, source, names, checked=checked)
     made = [columns.column(name) for name in names]
@@ -235,19 +235,19 @@ def damage_batch(damage: Damage, schema: pa.Schema, source: Source) -> pa.Record
 
 
 def problem_batch(schema: pa.Schema, source: Source, text: str, **where: object) -> pa.RecordBatch:
-    """What cannot be read as one row; ``where`` are the columns that say which place it is."""
+    """A place that cannot be read as one row; ``where`` are the columns that name the place."""
     row = {"status": "damage", "damage": text, **source._asdict(), **where}
     return rows_batch([row], schema)
 
 
 def rows_batch(rows: Iterable[dict[str, object]], schema: pa.Schema) -> pa.RecordBatch:
-    """A few rows, columns that they lack null."""
+    """A few rows as a batch; columns that a row lacks are null."""
     table = [{name: row.get(name) for name in schema.names} for row in rows]
     return pa.RecordBatch.from_pylist(table, schema=schema)
 
 
 def times(milliseconds: Ints) -> pa.Array:
-    """Timestamps; what no calendar has is null."""
+    """Milliseconds as timestamps; those outside the calendar are null."""
     limit = 253_402_300_799_999  # The last millisecond of the year 9999.
     inside = (milliseconds >= -62_135_596_800_000) & (milliseconds <= limit)
     if inside.all():
@@ -256,7 +256,7 @@ def times(milliseconds: Ints) -> pa.Array:
 
 
 def _repeated(text: str | None, count: int) -> pa.Array:
-    """One text, or null, so many times; not made anew for each batch."""
+    """A column of one text, or of nulls, which is kept for later batches."""
     room = 1 << (count - 1).bit_length()
     if len(text or "") * room > _MOST_KEPT_BYTES:
         return _repeats(text, count)
@@ -271,7 +271,7 @@ _kept_repeats = lru_cache(maxsize=16)(_repeats)
 
 
 def _host_bytes(prefix: NDArray[Any], which: str) -> Bytes:
-    """``(rows, 8 or 20)`` bytes: address and port of each record."""
+    """Address and port of each record as bytes: shape ``(rows, 8 or 20)``."""
     # The port follows the address.
     fields = prefix.dtype.fields
     assert fields is not None

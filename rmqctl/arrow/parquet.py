@@ -1,4 +1,4 @@
-"""Parquet files of messages, a directory a topic and day."""
+"""Parquet files of messages, in one directory for each topic and day."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rmqctl.engine.scan.batch import Batch
 from rmqctl.rows.columns import Source
 from rmqctl.rows.exported import BASE64, SUFFIXES, file_columns
 
-#: Gives the directories of a batch, and the rows that go there.
+#: Yields the directories of a batch, each with the rows that go there.
 Partitions = Callable[[Batch], Iterator[tuple[str, Any]]]
-#: So much is held before it is written: each file gets a row group of its share.
+#: How many bytes are held before they are written, each file's share as a row group.
 _HELD_BYTES = 64 << 20
-#: Files that are open at once; one that was closed cannot be gone on with.
+#: How many files are open at once; nothing can be added to a file that was closed.
 _OPEN = 256
 
 
 class ParquetFiles:
-    """Parquet below ``directory``. Rows wait in memory until there are enough of them for row
-    groups that are worth it, whichever topics they are of; then all are written."""
+    """Parquet files below ``directory``. Rows of all topics together wait in memory until there are
+    enough of them for row groups of a good size; then all are written."""
 
     def __init__(self, directory: Path, columns: list[str], partitions: Partitions) -> None:
         self._directory = directory
@@ -41,7 +41,7 @@ class ParquetFiles:
         self._files: dict[str, int] = {}
 
     def write(self, batch: Batch, source: Source) -> None:
-        """Takes the messages of a batch, in its order. :raises OSError: the disk failed."""
+        """Adds the messages of a batch, in its order. :raises OSError: the disk failed."""
         rows = message_batch(batch, self._read, source)
         for directory, chosen in self._partitions(batch):
             part = rows.take(pa.array(chosen)) if len(chosen) < len(rows) else rows
@@ -57,7 +57,7 @@ class ParquetFiles:
         self._held, self._held_bytes = {}, 0
 
     def _named(self, table: pa.Table) -> pa.Table:
-        """The columns in the order in which they are asked for."""
+        """The columns in the order in which they were asked for."""
         if BASE64 in self._columns:
             texts = [b64encode(body).decode() for body in table["body"].to_pylist()]
             table = table.append_column(BASE64, pa.array(texts, pa.string()))
@@ -83,12 +83,12 @@ class ParquetFiles:
         return writer
 
     def close(self) -> None:
-        """Writes what is held. :raises OSError: the disk failed."""
+        """Writes the rows that still wait. :raises OSError: the disk failed."""
         self._write_held()
         self.abandon()
 
     def abandon(self) -> None:
-        """Lets go of the files."""
+        """Closes the files without writing the rows that wait."""
         with ExitStack() as each:  # One that cannot be written keeps no other one open.
             for directory in self._open:
                 each.callback(self._close, directory)

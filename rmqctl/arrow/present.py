@@ -1,4 +1,4 @@
-"""Whether pyarrow is there. Imports it only to see."""
+"""Checks whether pyarrow is installed. It is imported only for that."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 
 from rmqctl.errors import ArrowMissing
 
-#: The first version that the columns are made with, as pyproject.toml has it.
+#: The oldest version that will do, as in pyproject.toml.
 LEAST = 22
 
 
 def check_arrow() -> None:
-    """:raises ArrowMissing: pyarrow is not installed, or too old; the error has the command that
+    """:raises ArrowMissing: pyarrow is not installed, or is too old. The error has the command that
     installs it here."""
     command = f"{shlex.quote(sys.executable)} -m pip install 'pyarrow>={LEAST}'"
     try:

@@ -1,12 +1,12 @@
 """Stored properties of a whole batch as Arrow maps, and the tags codes in them.
 
-The compiled kernel makes both where it is there. What follows is what else does, and what the
-kernel is compared with.
+The compiled kernel makes both. This module does so without the kernel, and tests compare the kernel
+with it.
 
 The rules are those of ``formats.text.decode_properties``. Nearly all properties are regular: each
-entry has one 0x01, entries are joined by one 0x02, and everything is UTF-8. Those are cut out of
-the bytes by numpy and Arrow; every other row goes through ``decode_properties`` itself, so the odd
-cases have one definition.
+entry has one 0x01, entries are joined by one 0x02, and everything is UTF-8. Regular rows are cut
+out of the bytes by numpy and Arrow. Every other row goes through ``decode_properties`` itself, so
+that the odd cases are defined only once.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _NAME_BITS = 40
 
 
 def ragged(data: Bytes, start: Ints, length: Ints) -> pa.Array:
-    """Values of several lengths at ascending places that do not overlap, as one binary array.
+    """Values of any lengths at ascending places that do not overlap, as one binary array.
 
-    One copy, made by Arrow: the places and the gaps between them are an array over the map, of
-    which every second value is taken.
+    Arrow makes a single copy: the places and the gaps between them form an array over the map, and
+    every second value of it is taken.
     """
     count = len(start)
     if not count:
@@ -53,15 +53,15 @@ def ragged(data: Bytes, start: Ints, length: Ints) -> pa.Array:
 
 
 def _every_other(edges: NDArray[np.int32], data: Bytes, kind: pa.DataType) -> pa.Array:
-    """The values between edges 0 and 1, 2 and 3, and so on."""
+    """The values between the edges 0 and 1, 2 and 3, and so on."""
     count = len(edges) // 2
     whole = pa.Array.from_buffers(kind, 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(data)])
     return whole.take(pa.array(np.arange(0, 2 * count, 2)))
 
 
 class CompiledProperties:
-    """What the kernel makes of the properties of a batch, which leaves odd rows to
-    ``decode_properties``. ``odd_rows`` of one column are those of the other."""
+    """The properties of a batch as the kernel makes them. It leaves odd rows to
+    ``decode_properties``; they are the same in both columns."""
 
     def __init__(self, data: Bytes, start: Ints, length: Ints, odd_rows: Ints) -> None:
         self._odd_rows = odd_rows
@@ -86,7 +86,7 @@ class CompiledProperties:
 
 
 def texts(buffers: Buffers, kind: pa.DataType) -> pa.Array:
-    """An array over buffers: of strings, or of binary values."""
+    """An array of strings, or of binary values, over buffers."""
     held = [pa.py_buffer(buffer) for buffer in buffers]
     return pa.Array.from_buffers(kind, held[0].size // _OFFSET_BYTES - 1, [None, *held])
 
@@ -97,7 +97,7 @@ def _decoded(data: Bytes, start: Ints, length: Ints) -> list[dict[str, str]]:
 
 
 def _with_odd(maps: pa.Array, odd_rows: Ints, odd: list[dict[str, str]]) -> pa.Array:
-    """Maps, of which some rows are replaced."""
+    """Maps with some of their rows replaced."""
     if not len(odd_rows):
         return maps
     others = pa.array([list(properties.items()) for properties in odd], MAP)
@@ -112,8 +112,8 @@ def _tags_code(properties: dict[str, str]) -> int:
 
 
 class PropertyEntries:
-    """Properties of a batch's records by numpy and Arrow, taken apart once for every column that is
-    made of them."""
+    """The properties of a batch's records, made by numpy and Arrow. They are taken apart once for
+    all columns that need them."""
 
     def __init__(self, data: Bytes, start: Ints, length: Ints) -> None:
         self._data, self._start, self._length = data, start, length
@@ -129,7 +129,7 @@ class PropertyEntries:
         self._locate(full, edges.astype(np.int64), closed)
 
     def _locate(self, full: Ints, edges: Ints, closed: pa.Array) -> None:
-        """Places of names and values in the regular rows, and the numbers of the odd rows."""
+        """The places of names and values in the regular rows, and the numbers of the odd rows."""
         text = self._text
         place = np.flatnonzero((text - np.uint8(_NAME_VALUE)) < 2)
         is_end = text[place] == _PROPERTY
@@ -163,7 +163,7 @@ class PropertyEntries:
         return _decoded(self._data, self._start[odd], self._length[odd])
 
     def maps(self) -> pa.Array:
-        """A map for each row; of a repeated name the last value."""
+        """A map for each row. A repeated name has its last value."""
         names = self._cut(self._begin, self._name_end)
         row, begin, end = self._row, self._name_end + 1, self._value_end
         keep = _last_of_name(row, names)
@@ -176,7 +176,7 @@ class PropertyEntries:
         return _with_odd(maps, self.odd_rows, self._odd)
 
     def tags_codes(self) -> Ints:
-        """``hashCode`` of the TAGS of each row, 0 without."""
+        """The ``hashCode`` of the TAGS of each row; 0 without TAGS."""
         codes = np.zeros(self._count, np.int64)
         entry = np.flatnonzero(self._name_end - self._begin == _TAGS.nbytes)
         entry = entry[take(self._text, self._begin[entry], _TAGS.dtype) == _TAGS]
@@ -190,7 +190,7 @@ class PropertyEntries:
         return codes
 
     def _cut(self, begin: Ints, end: Ints) -> pa.Array:
-        """Texts out of the regular rows, which are known to be UTF-8."""
+        """Cuts texts out of the regular rows, which are known to be UTF-8."""
         if not len(begin):
             return pa.array([], pa.string())
         edges = np.empty(2 * len(begin) + 1, np.int32)
@@ -215,7 +215,8 @@ def _is_text(value: pa.Scalar) -> bool:
 
 
 def _last_of_name(row: Ints, names: pa.Array) -> NDArray[np.bool_] | None:
-    """Of a repeated name in a row the last entry (a map may hold it once); None: none repeats."""
+    """The entries without those whose name is repeated later in the row, for a map may hold a name
+    only once. None: no name is repeated."""
     if not len(row):
         return None
     code = names.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -1,7 +1,7 @@
-"""Messages of a log as Arrow record batches, one after the other: nothing is held but the last.
+"""Messages of a log as Arrow record batches, one after the other; only the last one is held.
 
-The columns are those of :mod:`rmqctl.rows.columns`. Bodies are checked when they, or ``status``,
-are wanted. Damage is a row where ``status`` is wanted, and told to the caller elsewhere.
+The columns are those of :mod:`rmqctl.rows.columns`. Bodies are checked if they, or ``status``, are
+wanted. Damage is a row if ``status`` is wanted; otherwise the caller is told of it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
 
 _STRUCTURE = "commitlog"
-#: So many records that are read one by one become a batch, or so many bytes of them.
+#: A batch of records that are read one by one has so many records, or bytes, at most.
 _AT_ONCE, _BYTES_AT_ONCE = 4096, 16 << 20
 _CRC_MASK = 0x7FFFFFFF
 
-#: Told of what cannot be read where no row says so, and of how many bodies of a batch are not what
-#: was stored.
+#: Called with damage that no row tells; and with the number of bodies in a batch that do not agree
+#: with their CRC.
 OnDamage = Callable[[Damage], None]
 OnMismatch = Callable[[int], None]
 
 
 def message_schema(columns: Iterable[str] | None = None) -> pa.Schema:
-    """The schema of some columns; None: of all but ``body``. :raises ValueError: there is no such
-    column, or none is wanted."""
+    """The schema of some columns; None: of all but ``body``.
+
+    :raises ValueError: there is no such column, or none is wanted.
+    """
     names = default_names(_STRUCTURE) if columns is None else list(dict.fromkeys(columns))
     if not names:
         raise ValueError("no column is wanted: a table has one at least")
@@ -57,7 +59,7 @@ def log_batches(
     *,
     end: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The chosen messages of a log in its order, by the scanner, up to ``end``."""
+    """The chosen messages of a log in its order, up to ``end``, read by the scanner."""
     tells_status = "status" in schema.names
     scanner = Scanner(log, check=_is_checked(schema), properties=False)
     parts = stretches(log, choice.since, choice.until, end)
@@ -117,7 +119,7 @@ def _told(
 def _batch_of(
     mapped: MappedFile, records: list[Record], topics: TopicTable, *, checks: bool
 ) -> Batch:
-    """Ascending records of one file as the scanner gives them, without what properties tell."""
+    """Ascending records of one file as a batch of the scanner, without what properties tell."""
 
     def column(name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return np.array([getattr(record, name) for record in records], np.int64)

@@ -19,7 +19,7 @@ _MOST_BYTES = 1 << 20
 
 
 def schema(row: type, names: Sequence[str], more: Sequence[str] = ()) -> pa.Schema:
-    """The columns of some fields of a row, and behind them texts of other names."""
+    """The columns of some fields of a row, followed by text columns of other names."""
     known = {one.name: one for one in fields_of(row)}
     found = []
     for name in names:
@@ -29,9 +29,12 @@ def schema(row: type, names: Sequence[str], more: Sequence[str] = ()) -> pa.Sche
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]], columns: pa.Schema) -> None:
-    """Rows as a file, which takes the place of one of its name. What a kill leaves begins with a
-    dot, and readers of Parquet pass over it. Bytes of a name that are no UTF-8 are written out
-    (``\\xff``). :raises OSError: the disk failed."""
+    """Writes rows as a file, which replaces a file of its name. A kill leaves a file whose name
+    begins with a dot, which readers of Parquet pass over. Bytes of names that are no UTF-8 are
+    written out (``\\xff``).
+
+    :raises OSError: the disk failed.
+    """
     building = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         table = pa.Table.from_pylist([_written(row) for row in rows], columns)
@@ -50,8 +53,11 @@ def _written(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(path: Path, columns: pa.Schema) -> list[dict[str, Any]]:
-    """The rows of a file of just these columns. :raises ValueError: it is none.
-    :raises OSError: it cannot be read."""
+    """The rows of a file that has exactly these columns.
+
+    :raises ValueError: it is no such file.
+    :raises OSError: it cannot be read.
+    """
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError("it is too large")
     with path.open("rb") as file:

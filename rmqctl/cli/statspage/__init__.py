@@ -1,8 +1,9 @@
-"""Statistics as one HTML page: no network, light and dark, narrow and wide.
+"""Statistics as one HTML page. It needs no network, and fits light, dark, narrow and wide screens.
 
-The only scripts that run in it are its own, by their hashes: uPlot (MIT, ``uPlot.LICENSE``), which
-draws what is over time, and ``page.js`` that tells it what. Words of a store are text and never
-reach them (:mod:`~rmqctl.cli.html.parts`). docs/decisions/0016-charts-of-the-stats-page.md
+Only its own two scripts can run in it, which are allowed by their hashes: uPlot (MIT,
+``uPlot.LICENSE``), which draws the charts over time, and ``page.js``, which gives it the numbers.
+Words of a store are text and never reach the scripts (:mod:`~rmqctl.cli.html.parts`). See
+docs/decisions/0016-charts-of-the-stats-page.md.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _TILES: tuple[tuple[str, str, Callable[[Any], str], bool], ...] = (
 
 
 def page(rows: Iterable[Row], title: str, top: int = 20) -> str:
-    """The page of the rows of ``stats``; bars for ``top`` groups of a type at most."""
+    """The page of the rows of ``stats``, with bars for at most ``top`` groups of each type."""
     sections: dict[str, list[Row]] = {}
     for row in rows:
         sections.setdefault(row["type"], []).append(row)
@@ -92,7 +93,7 @@ def _body(sections: dict[str, list[Row]], summary: Row, top: int) -> str:
 
 
 def _by_both(name: str, rows: list[Row], top: int) -> list[str]:
-    """The groups of most messages, and those of most bytes; rows have both sorts."""
+    """The groups with most messages, and those with most bytes; the rows have both."""
     if not rows and name == "broker":
         return []
     by_bytes = sorted(rows, key=lambda row: -row["bytes"])

@@ -1,7 +1,7 @@
-"""What the page shows over time: messages by hour, and how far the logs reach back.
+"""The charts over time: messages by hour, and how far the logs reach back.
 
-A chart stands in the page as a picture without a script; where scripts run, uPlot draws it anew
-from the same numbers (``page.js``).
+Each chart is first a still picture in the page. Where scripts run, uPlot draws it anew from the
+same numbers (``page.js``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rmqctl.rows import Row
 
 HOUR = 3_600_000
-#: Columns of the picture that stands for a chart where no script runs.
+#: How many columns the still picture of a chart has.
 _COLUMNS = 500
 _HINT = (
     '<p class="hint">Drag over a part of the time to see it alone; a double click shows all '
@@ -25,7 +25,7 @@ _HINT = (
 
 
 def by_hour(title: str, rows: list[Row]) -> str:
-    """A column an hour; hours without messages are gaps as wide as they are long."""
+    """A chart with a column for each hour; hours without messages are gaps of their real length."""
     known = [row for row in rows if is_moment(row["hour"])]
     beyond = sum(row["messages"] for row in rows) - sum(row["messages"] for row in known)
     said = f"<p>{count(beyond)} more at times that no clock shows.</p>" if beyond else ""
@@ -53,7 +53,7 @@ def by_hour(title: str, rows: list[Row]) -> str:
 
 
 def _still(rows: list[Row]) -> str:
-    """The chart as a picture; of very many hours some are one column."""
+    """The chart as a still picture; with very many hours a column stands for several."""
     first = rows[0]["hour"] // HOUR
     span = rows[-1]["hour"] // HOUR - first + 1
     step = -(-span // _COLUMNS)
@@ -79,7 +79,7 @@ def _still(rows: list[Row]) -> str:
 
 
 def reach(rows: list[Row]) -> str:
-    """From when to when each store has messages, and what of it is older than its retention."""
+    """The range of store times of each store, and the part that is older than its retention."""
     known = [
         row
         for row in rows

@@ -1,8 +1,8 @@
-"""A store as one HTML page, to look at and to send on: no network, no script.
+"""A store as one HTML page, to read and to send on. It needs no network and has no script.
 
-What ``verify`` found, what a start would do, the log as a strip, queues, the index, and the command
-lines that are next. Words of a store are text (:mod:`~rmqctl.cli.html.parts`), cut where they are
-endless; of very much a part is shown, and how much is not.
+It shows what ``verify`` found, what a start would do, the log as a strip, the queues, the index,
+and the next command lines. Words of a store are text (:mod:`~rmqctl.cli.html.parts`), and long ones
+are cut. Of long lists a part is shown, with the number of what is left out.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Collected", "Report", "log_range", "page"]
 
-#: Lines of a card; longer ones say how many more there are.
+#: The most lines of a card; it then says how many more there are.
 _MOST_QUEUES, _MOST_INDEX_FILES, _MOST_STEPS = 100, 40, 200
-#: Queues up to which those with nothing to tell are drawn as well.
+#: With at most so many queues, those without findings are drawn as well.
 _FEW = 32
-#: Characters of a word, or of a sentence, of the store.
+#: The most characters of a word, and of a sentence, that come from the store.
 _LONGEST = 200
 
 
 class Report(NamedTuple):
-    """What a page tells. ``verdict`` and ``by`` (the command that makes it) are words; ``found`` is
-    None where nothing was checked, ``start`` where no start was played, and ``why_no_start`` then
-    says why."""
+    """What a page tells. ``verdict`` and ``by`` (the command that makes it) are texts. ``found`` is
+    None where nothing was checked. ``start`` is None where no start was simulated, and
+    ``why_no_start`` then says why."""
 
     by: str
     verdict: str
@@ -69,7 +69,7 @@ def page(report: Report) -> str:
 
 
 def _cut(value: object, longest: int = _LONGEST) -> str:
-    """A value as text, without its end where that is far away."""
+    """A value as text, cut if it is long."""
     shown = str(value)
     return text(shown) if len(shown) <= longest else f"{text(shown[:longest])}…"
 
@@ -165,7 +165,7 @@ _COLUMNS: dict[str, Callable[[Finding], str]] = {
 
 
 def _places(places: list[Finding]) -> str:
-    """A table without the columns that say nothing."""
+    """A table without the columns that are empty in all rows."""
     cells = {name: [show(one) for one in places] for name, show in _COLUMNS.items()}
     names = [name for name, column in cells.items() if any(column)]
     rows = zip(*(cells[name] for name in names), strict=True)
@@ -198,7 +198,7 @@ def _start(start: Simulation | None) -> str:
 
 
 def _queues(store: Portrait, found: Collected, start: Simulation | None) -> str:
-    """The queues with something to tell, the worst first; of few queues all."""
+    """The queues with findings, the worst first; if there are few queues, all of them."""
     lost: dict[tuple[str, int], LostOfQueue] = {}
     if start is not None:
         lost = {(one.state.topic, one.state.queue_id): one for one in start.queues if one.lost}
@@ -247,7 +247,7 @@ def _queue(queue: QueueRange, part: OfPart | None, lost: LostOfQueue | None) -> 
 
 
 def _index(store: Portrait, found: Collected, start: Simulation | None) -> str:
-    """How full each index file is; those with something to tell first, then the newest."""
+    """How full each index file is: first those with findings, then the newest."""
     gone = set()
     if start is not None:
         gone = {one.path.name for one in start.outcome.deleted if one.path.parent.name == "index"}

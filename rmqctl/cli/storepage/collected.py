@@ -1,7 +1,7 @@
-"""Findings as a page shows them: counted, with some of each, whatever comes.
+"""Collects findings for a page: it counts them, and keeps some of each.
 
-However many there are, what is kept is bounded: counts by code, some places and commands of each,
-marks on the strips in as many columns as a screen has.
+However many findings come, memory is bounded: it keeps counts by code, some places and commands of
+each, and marks on the strips in as many columns as a screen has.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 #: From the worst on.
 SEVERITIES = ("error", "warning", "info")
-#: Columns of a strip, and so the most marks on one.
+#: How many columns a strip has, and so the most marks on it.
 COLUMNS = 500
 _PLACES = 20
 _COMMANDS = 3
-#: Queues, and files, of which findings are counted apart.
+#: The most queues, and the most files, whose findings are counted apart.
 _MOST_PARTS = 20_000
 
 
 @dataclass
 class OfCode:
-    """Findings of one code: the first of them, and command lines that are next."""
+    """The findings of one code: the first of them, and the next command lines."""
 
     severity: str
     advice: str
@@ -37,7 +37,7 @@ class OfCode:
 
 @dataclass
 class OfPart:
-    """Findings of one queue, or of one file; ``offsets`` are some queue offsets."""
+    """The findings of one queue, or of one file; ``offsets`` are some of their queue offsets."""
 
     severities: Counter[str] = field(default_factory=Counter)
     offsets: set[int] = field(default_factory=set)
@@ -48,7 +48,7 @@ class OfPart:
 
 
 class Collected:
-    """Takes findings; ``begin`` and ``end`` are the physical offsets between which the log lies."""
+    """Collects findings of a log that lies between the physical offsets ``begin`` and ``end``."""
 
     def __init__(self, begin: int, end: int) -> None:
         self.begin, self.end = begin, max(end, begin + 1)
@@ -61,7 +61,7 @@ class Collected:
         self.queues: dict[tuple[str, int], OfPart] = {}
 
     def add(self, found: Finding, command: str | None) -> None:
-        """A finding, and the command line that is next."""
+        """Adds a finding, and the next command line."""
         self.severities[found.severity] += 1
         code = self.codes.setdefault(found.code, OfCode(found.severity, found.advice))
         code.count += 1
@@ -94,7 +94,7 @@ class Collected:
 
 
 def _part(parts: dict[Any, OfPart], name: object, found: Finding) -> OfPart | None:
-    """The counts of a part, with one more; None where there are too many parts."""
+    """Counts one more finding of a part. Returns its counts; None for parts beyond the bound."""
     if name not in parts and len(parts) >= _MOST_PARTS:
         return None
     part = parts.setdefault(name, OfPart())
@@ -103,7 +103,7 @@ def _part(parts: dict[Any, OfPart], name: object, found: Finding) -> OfPart | No
 
 
 def queue_of(found: Finding) -> tuple[str, int] | None:
-    """The queue that a finding is of: as it says, or as its path does."""
+    """The queue of a finding, by its own fields or by its path."""
     if found.topic is not None and found.queue_id is not None:
         return found.topic, found.queue_id
     names = (found.path or "").split("/")

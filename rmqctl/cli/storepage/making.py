@@ -1,4 +1,4 @@
-"""A store's page in the making: what goes before a check, with it, and behind it."""
+"""Makes a store's page along with a check: before it, during it, and after it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ class Making:
         self.add = self._found.add
 
     def progress(self, writer: RowWriter) -> AbstractContextManager[Callable[[int], None]]:
-        """The bar of a start that is played."""
+        """The progress bar of the simulated start."""
         begin, end = log_range(self.store)
         return self._settings.progress("start", end - begin, writer)
 
     def after_check(self, verdict: str, records: int, read: Callable[[int], None]) -> None:
-        """Plays a start, and writes the page. ``read`` is told of bytes that the start reads."""
+        """Simulates a start, and writes the page. ``read`` is called with the number of bytes that
+        the start reads."""
         settings, start, why = self._settings, None, ""
         if is_locked(settings.root):
             why = "a broker, or an rmqctl that writes, has the store open"
@@ -61,6 +62,6 @@ class Making:
         write(self._path, page(told))
 
     def after_start(self, start: simulatestart.Simulation) -> None:
-        """Writes the page of a start alone."""
+        """Writes the page of a simulated start without a check."""
         told = Report(self._by, simulatestart.verdict(start), self.store, None, start)
         write(self._path, page(told))

@@ -1,6 +1,6 @@
-"""The log, and each queue, as a strip: where files lie, what is wrong, what a start leaves.
+"""The log, and each queue, as a strip: the borders of files, what is wrong, what a start leaves.
 
-Numbers alone are drawn; names stand beside a strip as text.
+Only numbers become part of a drawing; names stand beside a strip as text.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from rmqctl.operations.doctor.portrait import LogFile, Portrait, QueueRange
     from rmqctl.operations.doctor.simulatestart import LostOfQueue, Simulation
 
-#: The width of every strip, in units of its own; a mark is never narrower than this.
+#: The width of every strip in SVG units, and the least width of a mark.
 _WIDTH, _MARK = 1000.0, 4.0
-#: Files from which on no border is drawn between them.
+#: With so many files, no borders are drawn between them.
 _MOST_BORDERS = 150
-#: Files that are told one by one.
+#: The most files that are listed one by one.
 _MOST_FILES = 40
 
 
 class Scale:
-    """Places between ``begin`` and ``end`` as places on a strip."""
+    """Maps offsets between ``begin`` and ``end`` to positions on a strip."""
 
     def __init__(self, begin: int, end: int) -> None:
         self.begin, self.end = begin, max(end, begin + 1)
@@ -37,7 +37,7 @@ class Scale:
         return _WIDTH * (place - self.begin) / (self.end - self.begin)
 
     def rect(self, begin: int, end: int, kind: str, row: tuple[int, int]) -> str:
-        """A stretch of the strip; ``row`` is from where to where it goes down."""
+        """A rectangle over a stretch of the strip; ``row`` gives its top and bottom."""
         x, width = self.x(begin), self.x(end) - self.x(begin)
         if width <= 0:
             return ""
@@ -56,7 +56,7 @@ class Scale:
 
 
 def svg(height: int, parts: Iterable[str], label: str) -> str:
-    """A strip; ``label`` is ours."""
+    """A strip as SVG; ``label`` must not come from a store."""
     return (
         f'<svg viewBox="0 0 1000 {height}" preserveAspectRatio="none" role="img" '
         f'aria-label="{label}">{"".join(parts)}</svg>'
@@ -67,7 +67,7 @@ def svg(height: int, parts: Iterable[str], label: str) -> str:
 
 
 def log_card(store: Portrait, found: Collected, start: Simulation | None) -> str:
-    """The log now, and below it what a start leaves of it."""
+    """The card of the log: the log now, and below it what a start leaves of it."""
     title = "The log"
     if not store.log:
         return card(title, '<span class="none">There is no file of the log.</span>', "wide")
@@ -85,7 +85,7 @@ def log_card(store: Portrait, found: Collected, start: Simulation | None) -> str
 
 
 def log_range(store: Portrait) -> tuple[int, int]:
-    """The physical offsets between which the files of the log lie."""
+    """The physical offsets of the begin and the end of the log's files."""
     if not store.log:
         return 0, 0
     return store.log[0].offset, max(one.offset + one.size for one in store.log)
@@ -135,7 +135,7 @@ def _borders(log: list[LogFile], scale: Scale, row: tuple[int, int]) -> list[str
 
 
 def _axis(store: Portrait) -> str:
-    """What the ends of the strip are, and its middle: store time and physical offset."""
+    """The labels below a strip: store time and physical offset of its ends and its middle."""
     begin, end = log_range(store)
     middle = min(store.log, key=lambda one: abs(one.offset - (begin + end) // 2))
     ends = [
@@ -178,7 +178,7 @@ def _key(store: Portrait, found: Collected, start: Simulation | None) -> str:
 
 
 def _files(store: Portrait, found: Collected, start: Simulation | None) -> str:
-    """The files of which there is something to say."""
+    """The list of files that have findings, or that a start changes."""
     fates = _fates(store, start)
     rows = []
     for one in store.log:
@@ -198,7 +198,7 @@ def _files(store: Portrait, found: Collected, start: Simulation | None) -> str:
 
 
 def _fates(store: Portrait, start: Simulation | None) -> dict[str, str]:
-    """What a start does to files, by their paths."""
+    """What a start does to each file, by path."""
     if start is None:
         return {}
     fates = {shown(store.root, cut.path): f"cuts it at {count(cut.end)}" for cut in start.truncated}
@@ -208,7 +208,7 @@ def _fates(store: Portrait, start: Simulation | None) -> dict[str, str]:
 
 
 def severities(part: OfPart | None) -> str:
-    """Counts by severity, as coloured words."""
+    """Counts by severity, in coloured words."""
     if part is None:
         return ""
     return ", ".join(
@@ -223,7 +223,7 @@ def severities(part: OfPart | None) -> str:
 
 
 def queue_strip(queue: QueueRange, part: OfPart | None, lost: LostOfQueue | None) -> str:
-    """A queue from its first to its last message."""
+    """The strip of a queue, from its first to its last message."""
     end = max(queue.max_offset, queue.min_offset)
     scale, row = Scale(queue.min_offset, end), (2, 10)
     parts = [scale.rect(queue.min_offset, end, "data", row)]
