@@ -1,4 +1,4 @@
-"""verify: what is wrong with a store, from one pass over its log; the catalogue of findings.
+"""verify: finds what is wrong with a store in one pass over its log; the catalogue of findings.
 
 Other rooms use:
 

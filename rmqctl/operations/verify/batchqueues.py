@@ -1,8 +1,9 @@
-"""Batch queues of 5.x against the log, in both directions.
+"""Checks the batch queues of 5.x against the log, in both directions.
 
-A unit's place tells nothing of its queue offset: what the records ask for, in log order, is what
-the units say, one after the other. The state of a queue is the unit that comes next. Units for
-which no record has asked are classified as those of other queues are.
+The position of a unit in its file does not tell its queue offset. But units have the order of their
+records: the units that the records ask for, in log order, must be the units of the queue, one after
+the other. So the state of a queue is the number of the next unit. Units for which no record asks
+are classified like those of other queues.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from rmqctl.operations.verify.findings import Finding, finding
 from rmqctl.operations.verify.queuestate import Waits
 from rmqctl.operations.verify.snapshot import Snapshot
 
-#: Units that are compared, or looked through, at once.
+#: How many units are compared, or searched, at once.
 _WINDOW = 1 << 14
-#: Units among which that of a record is looked for first.
+#: How many units are searched first for that of a record.
 _NEAR = 64
 
 
@@ -74,8 +75,8 @@ class BatchQueueChecker:
         self._log, self._log_min = log, begin
 
     def pause(self, log_end: int) -> Iterator[Finding]:
-        """After the last record that is read, where the log goes on at ``log_end``: the units that
-        point before it."""
+        """Call this after the last record of a part, when the log goes on at ``log_end``. Yields
+        the findings of the units that point before it."""
         for state in self._states.values():
             if state.queue is not None:
                 yield from state.release()
@@ -83,7 +84,8 @@ class BatchQueueChecker:
         self._note_missing()
 
     def finish(self, log_end: int) -> Iterator[Finding]:
-        """After the last record: the findings of all units that none has asked for."""
+        """Call this after the last record. Yields the findings of all units for which no record has
+        asked."""
         self._end.reached(log_end)
         self._note_missing()
         for where in paths.queue_directories(self._base):
@@ -105,8 +107,8 @@ class BatchQueueChecker:
         return state
 
     def _open(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
-        """The queue as its files are; None without files, or where they cannot be read (found
-        elsewhere)."""
+        """The queue as its files are; None without files, or where they cannot be read, which
+        another check finds."""
         where, size = self._base / topic / str(queue_id), self._snapshot.batch_queue_file_size
         if not where.is_dir():
             return None
@@ -120,7 +122,7 @@ class BatchQueueChecker:
     def _unless_removed(
         self, state: BatchQueueState, findings: Iterator[Finding]
     ) -> Iterator[Finding]:
-        """Findings of a queue, up to where a broker's retention removes what is to be read."""
+        """The findings of a queue. They end where a broker's retention removes a file in use."""
         self.step()
         try:
             yield from findings
@@ -149,7 +151,7 @@ class BatchQueueChecker:
     # --- records and their units ---------------------------------------------------------
 
     def _check(self, state: BatchQueueState, wanted: Units) -> Iterator[Finding]:
-        """Compares what records ask for with the units that come next."""
+        """Compares the units that records ask for with the next units of the queue."""
         if state.queue is None:
             if not state.was_removed:
                 self._note_without(state, wanted)
@@ -168,8 +170,8 @@ class BatchQueueChecker:
             done += count
 
     def _gaps(self, state: BatchQueueState, matched: Units) -> Iterator[Finding]:
-        """Queue offsets of records that have their units: each message has the number behind that
-        of the one before, but where the log has lost some."""
+        """Checks the queue offsets of records that have their units: each follows that of the
+        message before it, except where the log has lost messages."""
         base = matched["base_offset"].astype(np.int64)
         ends = base + matched["batch_size"]
         before = np.append([state.base_end if state.base_end >= 0 else base[0]], ends[:-1])
@@ -190,8 +192,8 @@ class BatchQueueChecker:
         state.base_end, state.last_record = int(ends[-1]), int(offsets[-1])
 
     def _mismatch(self, state: BatchQueueState, wanted: Units) -> Generator[Finding, None, int]:
-        """Records of which the first is not what the next unit says; returns how many of them were
-        dealt with, none where only units were."""
+        """Deals with records of which the first does not have the next unit. Returns how many of
+        them are done; 0 where only units are."""
         assert state.queue is not None
         stored = state.queue.window(state.next, _NEAR)
         if not len(stored):
@@ -213,11 +215,11 @@ class BatchQueueChecker:
         return 1
 
     def _expired(self, stored: Units) -> NDArray[np.bool_]:
-        """Which units are of records that retention has removed."""
+        """Which units belong to records that retention has removed."""
         return are_written(stored) & (stored["physical_offset"] < self._log_min)
 
     def _ahead(self, state: BatchQueueState, stored: Units, asked: np.void) -> int:
-        """How many units behind the next one that of a record stands; 0: it is not there."""
+        """How many units behind the next one the unit of a record is; 0: it is not there."""
         assert state.queue is not None
         found = np.flatnonzero(stored == asked)
         if not len(found) and state.searches:
@@ -226,8 +228,8 @@ class BatchQueueChecker:
         return int(found[0]) if len(found) else 0
 
     def _rows_before(self, state: BatchQueueState, unit: np.void, wanted: Units) -> int:
-        """How many of the records come before the one of which a unit is, when it is a sound one
-        of a later record."""
+        """How many of the records come before that of a unit, if the unit is the sound one of a
+        later record."""
         offset = int(unit["physical_offset"])
         if offset <= int(wanted["physical_offset"][0]) or not are_written(unit):
             return 0
@@ -236,8 +238,8 @@ class BatchQueueChecker:
         return int(np.searchsorted(wanted["physical_offset"].astype(np.int64), offset))
 
     def _own_unit(self, state: BatchQueueState, physical_offset: int) -> bytes | None:
-        """The unit that a record of this queue asks for, as it is stored; None: no such record is
-        there."""
+        """The unit that a record of this queue asks for, as it is stored; None without such a
+        record."""
         record = self._log.find_record(physical_offset)
         if record is None or (record.topic, record.queue_id) != (state.topic, state.queue_id):
             return None
@@ -245,7 +247,7 @@ class BatchQueueChecker:
         return None if own is None else own.packed()
 
     def _unwritten(self, state: BatchQueueState, wanted: Units) -> Generator[Finding, None, int]:
-        """Records in whose places zeros stand, or the rest of the queue."""
+        """Deals with records whose units are zeros, or lie behind the end of the queue."""
         assert state.queue is not None
         if state.next >= state.queue.written_end():
             yield from self._lost(state, wanted)
@@ -257,7 +259,7 @@ class BatchQueueChecker:
         return count
 
     def _wrong(self, state: BatchQueueState, stored: np.void, asked: np.void) -> Iterator[Finding]:
-        """A unit that is not what its record says."""
+        """Deals with a unit that does not agree with its record."""
         assert state.queue is not None
         offset = int(asked["physical_offset"])
         is_last = state.next == state.queue.room - 1 or not any(
@@ -277,7 +279,7 @@ class BatchQueueChecker:
         state.last_record = offset
 
     def _lost(self, state: BatchQueueState, wanted: Units) -> Iterator[Finding]:
-        """Records without a unit: behind the newest unit they only wait for dispatch."""
+        """Deals with records without a unit. Behind the newest unit they only wait for dispatch."""
         offsets = wanted["physical_offset"].astype(np.int64)
         waiting = self._waiting(offsets)
         if waiting:
@@ -290,7 +292,7 @@ class BatchQueueChecker:
         state.last_record = int(offsets[-1])
 
     def _note_without(self, state: BatchQueueState, wanted: Units) -> None:
-        """Records of a queue without files."""
+        """Notes records of a queue without files."""
         offsets = wanted["physical_offset"].astype(np.int64)
         waiting = self._waiting(offsets)
         if waiting:
@@ -307,7 +309,8 @@ class BatchQueueChecker:
     # --- units that no record has asked for ----------------------------------------------
 
     def _orphans_to(self, state: BatchQueueState, log_end: int) -> Iterator[Finding]:
-        """Units from the next one on, up to the first that points to ``log_end`` or behind it."""
+        """Deals with units from the next one up to the first that points to ``log_end`` or behind
+        it."""
         assert state.queue is not None
         end = state.next
         while len(stored := state.queue.window(end, _WINDOW)):
@@ -318,7 +321,7 @@ class BatchQueueChecker:
         yield from self._orphans(state, end)
 
     def _orphans(self, state: BatchQueueState, end: int) -> Iterator[Finding]:
-        """Units from the next one on up to a number; then the one of that number comes next."""
+        """Deals with units from the next one up to a number, which then becomes the next one."""
         assert state.queue is not None
         while state.next < end:
             stored = state.queue.window(state.next, min(end - state.next, _WINDOW))
@@ -338,7 +341,7 @@ class BatchQueueChecker:
             state.next += len(stored)
 
     def _came_later(self, stored: Units) -> NDArray[np.bool_]:
-        """Units of records that were appended after the log was read."""
+        """Takes units of records that were appended after the log was read."""
         offset, read_to = stored["physical_offset"].astype(np.int64), self._end.read_to
         if read_to is None or not (offset >= read_to).any():
             return np.zeros(len(stored), bool)
@@ -347,7 +350,7 @@ class BatchQueueChecker:
         return later
 
     def _classify(self, state: BatchQueueState, stored: np.void) -> str | None:
-        """What is wrong with a unit; None: its record comes later in the log."""
+        """What is wrong with a unit; None if its record comes later in the log."""
         offset = int(stored["physical_offset"])
         if not are_written(stored):
             return "unit-hole"

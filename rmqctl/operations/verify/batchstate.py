@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Spans of one queue that are held back at a time.
+#: How many spans of one queue are held back at a time.
 _MOST_SPANS = 8
 _LOST = "record-without-unit"
 
 
 @dataclass(slots=True)
 class Span:
-    """Neighbouring units with one kind of damage, or records that lack theirs: one finding.
-    ``count`` is their number; ``number`` is that of the first one's unit in its queue, or of the
-    one that stands in its place, and the other fields are the first one's, too."""
+    """Neighbouring units with the same kind of damage, or neighbouring records without units: one
+    finding. ``count`` is how many they are. All other fields are those of the first: ``number`` is
+    the number of its unit in the queue, or of the unit in its place."""
 
     code: str
     number: int
@@ -33,19 +33,20 @@ class Span:
     found: str | None = None
 
     def goes_on(self, other: Span) -> bool:
-        """Whether ``other`` is of the same kind and follows."""
+        """Whether ``other`` is of the same kind and follows this span."""
         follows = self.number + self.count == other.number
         return self.code == other.code and (follows or self.code == _LOST)
 
 
 @dataclass(slots=True)
 class BatchQueueState:
-    """How far one queue is proven: of the units before number ``next`` all has been said.
+    """How far one queue is checked: all units before number ``next`` are done.
 
-    ``queue`` is None when it has no files. ``base_end`` is the queue offset behind the last record,
-    ``last_record`` where that lies in the log; -1 where that is not known. ``spans`` are held back
-    until the next sound unit: before that the log may begin the queue again, and they are no
-    damage. Behind a search that has found nothing ``searches`` is off, up to the next sound unit.
+    ``queue`` is None without files. ``base_end`` is the queue offset behind the last record, and
+    ``last_record`` the physical offset of that record; both are -1 where unknown. ``spans`` are
+    held back until the next sound unit, for until then it may turn out that the queue begins again,
+    and that they are no damage. After a search without result ``searches`` is off until the next
+    sound unit.
     """
 
     queue: BatchConsumeQueue | None
@@ -63,7 +64,7 @@ class BatchQueueState:
     spans: list[Span] = field(default_factory=list)
 
     def finding(self, code: str, number: int, **fields: object) -> Finding:
-        """One of the unit of a number, or of the place where it should be."""
+        """A finding about the unit of a number, or about its place."""
         place = None if self.queue is None else self.queue.place(number)
         path, position = self.path, None
         if place is not None:
@@ -86,8 +87,8 @@ class BatchQueueState:
         return map(self._finding_of, spans)
 
     def matches(self, units: NDArray[np.void]) -> Iterator[Finding]:
-        """Told of sound units. Where all before them were records without a unit, of queue offsets
-        that are given again now, a topic was deleted, with its queues, and made anew."""
+        """Takes note of sound units. If all records before them have no unit, and their queue
+        offsets are given again now, the topic was deleted with its queues, and made anew."""
         first = int(units["base_offset"][0])
         is_again = not self.has_matched and len(self.spans) == 1 and self.spans[0].code == _LOST
         if is_again and (self.spans[0].queue_offset or 0) >= first:

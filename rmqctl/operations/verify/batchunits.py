@@ -1,4 +1,4 @@
-"""Units of batch queues as arrays: compared, and as findings tell them."""
+"""Units of batch queues as arrays: compares them, and tells them in findings."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from rmqctl.engine.queue.batchqueue import BATCH_UNIT, LAST_FIELDS, BatchConsume
 
 #: Units of some number, of the unit's dtype.
 Units = NDArray[np.void]
-#: Fields that say which unit one is: of a damaged one all but one are right.
+#: The fields by which a unit is recognised: in a damaged unit, all but one of them are right.
 _NAMING = ("physical_offset", "size", "store_timestamp", "base_offset", "batch_size")
 
 
 def matching(queue: BatchConsumeQueue, number: int, wanted: Units) -> int:
-    """How many rows, from the first on, are the units from a number on."""
+    """How many rows, from the first on, equal the units from a number on."""
     stored = queue.window(number, len(wanted))
     return leading(rows(stored) == rows(wanted[: len(stored)]))
 
 
 def rows(units: Units) -> NDArray[np.uint8]:
-    """The bytes of units, a row each."""
+    """The bytes of units, one row for each unit."""
     return np.frombuffer(units.tobytes(), np.uint8).reshape(-1, BATCH_UNIT.size)
 
 
@@ -33,14 +33,14 @@ def leading(which: NDArray[np.bool_]) -> int:
 
 
 def are_written(units: Units | np.void) -> NDArray[np.bool_]:
-    """Which units the engine takes for some (``BatchConsumeQueue#recover``)."""
+    """Which units the engine takes for written ones (``BatchConsumeQueue#recover``)."""
     written: NDArray[np.bool_] = (units["physical_offset"] >= 0) & (units["size"] > 0)
     return written & (units["base_offset"] >= 0) & (units["batch_size"] > 0)
 
 
 def is_nearly(stored: np.void, asked: np.void) -> bool:
-    """Whether a unit stands for a record, though something in it is wrong: of another record place
-    and queue offset are both others."""
+    """Whether a unit with a wrong field is that of a record. A unit of another record would differ
+    both in physical offset and in queue offset."""
     right = sum(bool(stored[name] == asked[name]) for name in _NAMING)
     return right >= len(_NAMING) - 1
 

@@ -1,4 +1,4 @@
-"""The checkpoint against the newest record."""
+"""Checks the checkpoint against the newest record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from rmqctl.operations.verify.snapshot import Snapshot
 
 
 class CheckpointChecker:
-    """Reads the checkpoint now, before the log: a running broker writes it every second."""
+    """Checks the checkpoint. It is read when this is made, before the log, for a running broker
+    writes it every second."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -30,8 +31,8 @@ class CheckpointChecker:
             self._refusal = str(error.reason)
 
     def finish(self, newest_timestamp: int | None) -> Iterator[Finding]:
-        """After the last record; ``newest_timestamp`` is the newest store time, None without
-        records."""
+        """Call this after the last record. ``newest_timestamp`` is the newest store time, None
+        without records."""
         checkpoint = self._read
         if self._refusal is not None:
             yield finding("unreadable-file", path=paths.CHECKPOINT, found=self._refusal)
@@ -58,8 +59,8 @@ class CheckpointChecker:
                 )
 
     def _zero(self) -> Iterator[Finding]:
-        """A broker makes the file empty at its start, and writes it with its first flush, which is
-        a second later (``FlushConsumeQueueService``)."""
+        """The finding of a checkpoint of zeros. A broker makes the file empty at its start, and
+        writes it with its first flush, a second later (``FlushConsumeQueueService``)."""
         is_running = is_locked(self._root)
         now = read_checkpoint(self._path) if is_running else None
         if now is None or now[:3] == Checkpoint()[:3]:
@@ -68,9 +69,9 @@ class CheckpointChecker:
 
 
 def walked_from(snapshot: Snapshot) -> int:
-    """Where a start after a crash begins to walk through the log, dispatching all of it again: the
-    newest file whose first record is not younger than the checkpoint
-    (``CommitLog#recoverAbnormally``, ``#isMappedFileMatchedRecover``), else the first one."""
+    """The file from which a start after a crash walks over the log and dispatches all of it again:
+    the newest one whose first record is not younger than the checkpoint
+    (``CommitLog#recoverAbnormally``, ``#isMappedFileMatchedRecover``), or else the first one."""
     try:
         checkpoint = read_checkpoint(snapshot.path / paths.CHECKPOINT) or Checkpoint()
     except CannotRead:

@@ -1,7 +1,8 @@
-"""What verify can find: one code a kind of damage, its severity, its next step.
+"""The catalogue of verify: one code for each kind of damage, with its severity and its next step.
 
-*error*: something is lost, wrong or will be lost. *warning*: not as it should be, and nothing is
-lost yet. *info*: worth knowing, nothing to mend; does not count as a finding for the exit code.
+*error*: something is lost, is wrong, or will be lost. *warning*: something is not as it should be,
+but nothing is lost yet. *info*: worth knowing, with nothing to mend; it does not count for the exit
+code.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 
 
 class Code(NamedTuple):
-    """What a code means everywhere: ``meaning`` is for the reference page."""
+    """A code of the catalogue; ``meaning`` is its text on the reference page."""
 
     severity: str
     structure: str
@@ -27,7 +28,7 @@ _LOG_LOST = (
     "where they are, and takes these from a replica with --from."
 )
 
-#: The advice on a file of the log that begins with the record of another one.
+#: The advice on a log file whose first record belongs to another file.
 MISPLACED = (
     "The file is whole, and another one's, as its first records say: files of the log were swapped "
     "or renamed. Keep the broker down, whose start may delete them; give each the name of its "
@@ -38,8 +39,8 @@ NAMED_OTHERWISE = (
     "It is not lost: a file of the log's directory holds it under another name, as its first "
     "records say. Keep the broker down, give it its own name, and verify again."
 )
-#: The advice on what stands behind the end of the log where units point there, too: after a crash,
-#: and after a clean stop.
+#: The advice on records behind the end of the log to which units point: after a crash, and after a
+#: clean stop.
 TORN_BEHIND_ITS_UNIT = (
     "Its message had its unit: a broker that does not force each to disk (ASYNC_FLUSH) may have "
     "acknowledged it. A start takes both away; `rmqctl salvage` keeps it where unit and body prove "
@@ -272,7 +273,7 @@ LOG_CODES: dict[str, Code] = {
         "What was to be compared with it was not checked: verify again.",
     ),
 }
-#: Damage of the log itself, for which ``salvage`` is there.
+#: The codes for damage of the log itself, against which ``salvage`` helps.
 SALVAGED = frozenset(
     {code for code, known in LOG_CODES.items() if known.advice == _LOG_LOST}
     | {"body-crc-mismatch", "delay-not-a-number", "commitlog-file-missing"}

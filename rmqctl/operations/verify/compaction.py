@@ -1,5 +1,6 @@
-"""Compacted topics of 5.x: names and lengths of their files, what is left of a kill, and how far
-they are compacted. Which files belong together :mod:`rmqctl.operations.verify.laterstart` says.
+"""Checks the compacted topics of 5.x: names and lengths of their files, what a kill has left, and
+how far they are compacted. :mod:`rmqctl.operations.verify.laterstart` says which files belong
+together.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rmqctl.operations.verify.findings import ERROR, Finding, finding
 
 
 def check_compaction(root: Path, config: MessageStoreConfig) -> Iterator[Finding]:
-    """Findings of a store with compacted topics; none of another one."""
+    """The findings about a store's compacted topics; none without such topics."""
     queues = list(compacted_queues(root))
     if not queues:
         return
@@ -92,7 +93,7 @@ def _check_files(
 
 
 def _size_of(path: Path) -> int | None:
-    """Bytes of a file; -1: it is none. None: it is gone."""
+    """The length of a file; -1 where it is no file, None where it is gone."""
     try:
         status = path.stat()
     except OSError:
@@ -101,7 +102,7 @@ def _size_of(path: Path) -> int | None:
 
 
 def _check_queue(store: Store, queue: CompactedQueue, position: int) -> Iterator[Finding]:
-    """Records and units of a queue, and how far it is compacted."""
+    """Checks the records and units of a queue, and how far it is compacted."""
     checked, has_damage = Checked(position), False
     for found in check_records(store, queue, checked):
         has_damage = has_damage or found.severity == ERROR

@@ -1,7 +1,7 @@
-"""What verify can find in what a broker of 5.x keeps of compacted topics; by the same rules as
+"""The codes of verify for the kept queues of compacted topics (5.x), by the same rules as
 :mod:`rmqctl.operations.verify.codes`.
 
-The codes are not those of the commit log and its queues, for what cures these does not help here.
+They differ from the codes of the commit log and its queues, because other commands mend these.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""config check: the files of ``config/`` by themselves, against their ``.bak`` copies, and against
-the queues. Nothing ends it but a system that refuses to read, and nothing is changed."""
+"""config check: checks the files of ``config/`` by themselves, against their ``.bak`` copies, and
+against the queues. Only a file that the system refuses to read ends it. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
 
 _SUFFIX = ".json"
-#: What a broker persists there, with the tables that each file must have.
+#: The files that a broker persists there, with the tables that each must have.
 _TABLES = {
     files.TOPICS: ("topicConfigTable",),
     **files.OFFSET_TABLES,
@@ -62,7 +62,7 @@ class Summary(Tally):
 
 
 def check(store: MessageStore, summary: Summary) -> Iterator[Finding]:
-    """Findings file by file, then those between files and queues; fills ``summary``.
+    """Yields the findings file by file, then those between files and queues; fills ``summary``.
 
     :raises CannotRead: the system refuses to read a file.
     """
@@ -73,7 +73,7 @@ def check(store: MessageStore, summary: Summary) -> Iterator[Finding]:
 
 
 class _Parsed(NamedTuple):
-    """One file: its value (None when it is absent, empty or broken) and what is wrong with it."""
+    """One parsed file: its value (None where it is absent, empty or broken), and what is wrong."""
 
     value: Any
     is_broken: bool
@@ -91,7 +91,7 @@ class _Check:
                 if queue is not None:
                     place = where.topic, where.queue_id
                     self._ranges[place] = queue.min_offset, queue.max_offset
-        #: What a broker goes by in place of the files.
+        #: What a broker uses in place of these files, such as a database.
         self._instead = config_not_in_files(store.root, store.config)
         self._values: dict[str, Any] = {}
         self._groups: set[str] = set()
@@ -127,7 +127,7 @@ class _Check:
     # --- one file --------------------------------------------------------------------------
 
     def _file(self, name: str) -> Iterator[Finding]:
-        """Parses a file and its copy; what a broker would take is kept."""
+        """Parses a file and its copy, and keeps the content that a broker would use."""
         file = self._parsed(name, "config-unreadable")
         malformed = list(self._tables(name, name, file.value))
         # A broker that finds nothing in the file, or fails on it, takes the copy.
@@ -147,7 +147,7 @@ class _Check:
             yield from self._age(name, file.value, backup.value)
 
     def _copy(self, name: str, code: str) -> _Parsed:
-        """Reads the copy of a file, which is broken too when it has other tables."""
+        """Reads the copy of a file. A copy with other tables counts as broken, too."""
         backup = self._parsed(name + files.BACKUP, code)
         malformed = self._tables(name, name + files.BACKUP, backup.value)
         known = CODES[code]
@@ -158,7 +158,7 @@ class _Check:
         return _Parsed(None, True, backup.findings + bad) if bad else backup
 
     def _parsed(self, name: str, code: str) -> _Parsed:
-        """Reads one file; ``code`` says what it means that it is broken."""
+        """Reads one file; ``code`` is the code of the finding where it is broken."""
         duplicates: list[files.DuplicateKey] = []
         path = self._path(name)
         try:
@@ -177,7 +177,7 @@ class _Check:
         )
 
     def _tables(self, name: str, path: str, value: Any) -> Iterator[Finding]:
-        """What is no object of the tables of ``name``; nothing of a file that has no value."""
+        """Findings of tables of ``name`` that are no objects; none for a file without a value."""
         for table in _TABLES.get(name, ()) if value is not None else ():
             found = value.get(table, {}) if isinstance(value, dict) else value
             if not isinstance(found, dict):
@@ -190,7 +190,8 @@ class _Check:
         )
 
     def _age(self, name: str, value: Any, backup: Any) -> Iterator[Finding]:
-        """``dataVersion`` only grows, and so do offsets but for a reset."""
+        """Checks that the copy is older: ``dataVersion`` only grows, and so do offsets, except by a
+        reset."""
         mine, other = _version(value), _version(backup)
         if mine < other:
             yield finding(
@@ -305,7 +306,8 @@ class _Check:
             yield finding("consumer-offset-before-queue", expected=_within(bounds), **where)
 
     def _order_infos(self) -> Iterator[Finding]:
-        """Queues that are popped in order: a broker that cannot read one entry has none of all."""
+        """Checks the queues that are popped in order. A broker that cannot read one entry takes
+        none of them."""
         name = CONSUMER_ORDER_INFO
         table = files.table_of(self._values.get(name), "table")
         others = sum(
@@ -352,7 +354,7 @@ class _Check:
 
 
 def _of_state(found: Finding, backup: _Parsed) -> Finding:
-    """A finding of a file or of its copy, with what is to be done where the copy is no help."""
+    """A finding of a file or of its copy, with other advice where the copy does not help."""
     if found.code != "config-unreadable" or backup.value is not None:
         return found
     return found._replace(advice=NO_SOUND_COPY if backup.is_broken else NO_COPY)
@@ -363,6 +365,6 @@ def _within(bounds: tuple[int, int]) -> str:
 
 
 def _version(value: Any) -> tuple[int, int]:
-    """``DataVersion``: when, and the how many-th change; zeros where a file has none."""
+    """The ``DataVersion``: the time and the number of the last change; zeros without one."""
     version = files.table_of(value, "dataVersion")
     return number(version, "timestamp") or 0, number(version, "counter") or 0

@@ -1,20 +1,21 @@
-"""What ``config check`` can find, by the same rules as :mod:`rmqctl.operations.verify.codes`."""
+"""The codes of ``config check``, by the same rules as :mod:`rmqctl.operations.verify.codes`."""
 
 from __future__ import annotations
 
 from rmqctl.operations.verify.codes import ERROR, INFO, WARNING, Code
 
-#: Advice of ``config-unreadable`` where there is no copy to go by (``ConfigManager#load``).
+#: The advice of ``config-unreadable`` where there is no copy (``ConfigManager#load``).
 NO_COPY = (
     "There is no .bak copy, so a broker starts as if the file were empty. Put the file back from a "
     "backup of the store, or mend the place while the broker is down."
 )
-#: The same where the copy is broken, or is all that there is (``ConfigManager#loadBak``).
+#: The same where the copy is broken, or only the copy exists (``ConfigManager#loadBak``).
 NO_SOUND_COPY = (
     "The file and its .bak copy are both of no use, and a broker does not start. Put the file back "
     "from a backup of the store, or mend the place, while the broker is down."
 )
-#: Advice of ``consumer-offset-past-queue`` where the log has no file: nothing is set there.
+#: The advice of ``consumer-offset-past-queue`` where the log has no file, so that no offset can be
+#: set.
 NO_LOG = (
     "The log has no file, so queues seem shorter than they are. If it lies elsewhere "
     "(storePathCommitLog) give the broker.conf with --broker-conf, or mount its disk; set no "

@@ -1,5 +1,5 @@
-"""A store of a broker in controller mode (5.x): its epochs, who it is, and how far the copies have
-confirmed its log."""
+"""Checks the store of a broker in controller mode (5.x): its epochs, its identity, and how far the
+copies have confirmed its log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAGIC_CODE = np.dtype(f">{layouts.RECORD_MAGIC_CODE.code}")
 
 
 def copy_checkers(snapshot: Snapshot, log: CommitLog) -> list[EntryChecker | ControllerChecker]:
-    """Who checks a store that is one of several copies; nobody another one."""
+    """The additional checkers of a store that is one of several copies; none for other stores."""
     names = EPOCH_FILE, EPOCH_FILE + BACKUP, IDENTITY_FILE
     is_controlled = any((snapshot.path / name).exists() for name in names)
     controlled = ControllerChecker(snapshot.path) if is_controlled else None
@@ -42,7 +42,7 @@ def copy_checkers(snapshot: Snapshot, log: CommitLog) -> list[EntryChecker | Con
 
 
 class ControllerChecker:
-    """Checks records as they come in the order of the log, and the files behind the last one."""
+    """Checks the records in the order of the log, and after the last one the files."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -54,8 +54,8 @@ class ControllerChecker:
         self._has_told = False
 
     def add(self, batch: Batch) -> Iterator[Finding]:
-        """A start walks through what is not confirmed, and knows one magic code only
-        (``ConsumeQueueStore#compensateForHA``)."""
+        """Checks records that are not confirmed. A start walks over these, and knows only one magic
+        code (``ConsumeQueueStore#compensateForHA``)."""
         if self._has_told:
             return
         place = batch.position + layouts.RECORD_MAGIC_CODE.offset
@@ -79,7 +79,7 @@ class ControllerChecker:
             )
 
     def finish(self, end_offset: int) -> Iterator[Finding]:
-        """Behind the last record."""
+        """Call this after the last record."""
         try:
             yield from self._files(end_offset)
         except CannotRead as error:

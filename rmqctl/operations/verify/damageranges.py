@@ -1,4 +1,4 @@
-"""Places of the log: ranges in which nothing can be read, and its end, which may move."""
+"""Places of the log: the ranges that cannot be read, and the end, which may move."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ class Ranges:
 
 
 class GrowingEnd:
-    """The end of the log when it was read, and the end that it has by now: under a running broker
-    units and index items come in that the check of the log knew nothing of."""
+    """The end of the log when it was read, and its end now. While a broker runs, units and index
+    items come in for records that the check of the log has not read."""
 
     def __init__(self, open_log: Callable[[], CommitLog]) -> None:
         self._open_log = open_log
         self._log: CommitLog | None = None
-        #: Up to where the log was checked; None: not all of it yet.
+        #: The end up to which the log was checked; None while the check still reads it.
         self.read_to: int | None = None
         #: The end when it was last looked at.
         self.now = 0
 
     def reached(self, read_to: int) -> None:
-        """All of the log was read."""
+        """Notes that all of the log was read, up to an end."""
         self.read_to = self.now = read_to
 
     def look_again(self) -> None:
-        """Follows the log from its end. Where zeros stand that costs next to nothing: a log that
-        has lost its end is asked once for each piece of each queue."""
+        """Follows the log from its last known end. Where zeros follow this costs next to nothing,
+        which matters: for a log that has lost its end it is called for each piece of each queue."""
         if self._log is not None and self._is_unwritten(self._log):
             return
         self.close()

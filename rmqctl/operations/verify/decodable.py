@@ -1,8 +1,8 @@
-"""What a Java client's decoder refuses in a record that is sound for the store.
+"""Finds records that are sound for the store but that a Java client's decoder refuses.
 
-``MessageDecoder#decode`` gives up a message at a port that is none (``InetSocketAddress``) and at a
-compressed body that does not decompress (``UtilAll#uncompress``). Every other field takes any
-value, or is what makes bytes a record at all.
+``MessageDecoder#decode`` gives up a message with an invalid port (``InetSocketAddress``), or with a
+compressed body that does not decompress (``UtilAll#uncompress``). All other fields may have any
+value, or are checked by the store itself.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _PORTS = [
 
 
 def not_decodable(batch: Batch) -> Iterator[tuple[int, str, str]]:
-    """``(row, expected, found)`` of each field for which a client gives up a message of a batch.
+    """``(row, expected, found)`` for each field at which a client gives up a message of a batch.
 
-    A body with a wrong CRC is damaged, which is said elsewhere.
+    A body with a wrong CRC is left to the check of the log.
     """
     yield from _ports(batch)
     is_compressed = (batch.sys_flag & COMPRESSED_FLAG != 0) & batch.crc_matches

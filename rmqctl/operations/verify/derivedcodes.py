@@ -1,4 +1,4 @@
-"""What verify can find in queues, index and checkpoint, by the same rules as
+"""The codes of verify for queues, index and checkpoint, by the same rules as
 :mod:`rmqctl.operations.verify.codes`."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The directories of a store: names, lengths, links. What would keep a broker from starting."""
+"""Checks the directories of a store for names, lengths and links that keep a broker from
+starting."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import is_of_5
 from rmqctl.operations.verify.findings import ERROR, INFO, MISPLACED, WARNING, Finding, finding
 
-#: Of a link in a file's place, which may be on a disk that is not mounted.
+#: The advice on a link in a file's place, which may lead to a disk that is not mounted.
 LEADS_NOWHERE = "a link that leads nowhere"
 _MOUNT = (
     "Keep the broker down, and see where it leads (`ls -l`): mount that disk, or bring the file "
@@ -92,8 +93,8 @@ def _without_access(
 def check_log_files(
     root: Path, directory: Path, size: int, log_directories: tuple[Path, ...]
 ) -> Iterator[Finding]:
-    """Names and lengths in one of the directories of a log. What is no file by its name may be one
-    by its first record: its ``expected`` is the name that it should have."""
+    """Checks names and lengths in one of the directories of a log. A file with a foreign name may
+    be one of the log by its first record: ``expected`` is then the name that it should have."""
     for found in _check_files(root, directory, size, log_directories):
         path = root / (found.path or "")
         own = own_name(path, log_directories, size) if found.code == "foreign-file" else None
@@ -101,7 +102,7 @@ def check_log_files(
 
 
 def check_is_directory(root: Path, name: str) -> Iterator[Finding]:
-    """What stands in place of a directory of the store, as a link that leads nowhere."""
+    """Finds what stands in place of a directory of the store, such as a link that leads nowhere."""
     path = root / name
     if os.path.lexists(path) and not path.is_dir():
         what = "a file" if path.is_file() else "no regular file"
@@ -136,13 +137,13 @@ def check_queue_size(size: int) -> Iterator[Finding]:
 
 
 def check_queue_directories(root: Path, base: Path, size: int) -> Iterator[Finding]:
-    """Names and lengths below ``consumequeue/``, or another directory of queues."""
+    """Checks names and lengths below ``consumequeue/``, or another directory of queues."""
     for topic in paths.scan_names(base):
         yield from check_topic_directory(root, base, topic, size)
 
 
 def check_topic_directory(root: Path, base: Path, topic: str, size: int) -> Iterator[Finding]:
-    """The queues of one topic."""
+    """Checks the queues of one topic."""
     if (base / topic).is_symlink():
         yield finding("symbolic-link", path=(base / topic).relative_to(root))
     if not (base / topic).is_dir():
@@ -153,7 +154,7 @@ def check_topic_directory(root: Path, base: Path, topic: str, size: int) -> Iter
 
 
 def check_queue_files(root: Path, where: Path, size: int) -> Iterator[Finding]:
-    """Names and lengths of one queue's files; what stands there may be no queue."""
+    """Checks names and lengths of one queue's files; the directory may be no queue at all."""
     if where.is_symlink():
         yield finding("symbolic-link", path=where.relative_to(root))
     if paths.is_queue_id(where.name) and where.is_dir():
@@ -188,7 +189,7 @@ def _strays(size: int, directories: tuple[Path, ...]) -> list[Path]:
 def _check_files(
     root: Path, directory: Path, size: int, directories: tuple[Path, ...]
 ) -> Iterator[Finding]:
-    """Of one of the directories in which the files of a queue, or of the log, lie."""
+    """Checks one of the directories in which the files of a queue, or of the log, lie."""
     deleted = _deleted_by_start(root, *directories)
     for name in paths.scan_names(directory):
         path = directory / name
@@ -212,7 +213,7 @@ def _check_files(
 
 
 def check_index_files(root: Path, directory: Path, size: int) -> Iterator[Finding]:
-    """Names and lengths of index files."""
+    """Checks names and lengths of index files."""
     for name in paths.scan_names(directory):
         path = directory / name
         if path.is_symlink():
@@ -244,7 +245,7 @@ def _check_length(
 
 
 def shown(root: Path, path: Path) -> Path:
-    """A path as findings name it: relative to the store where it lies in it."""
+    """A path as findings name it: relative to the store if it lies in the store."""
     return path.relative_to(root) if path.is_relative_to(root) else path
 
 

@@ -1,7 +1,7 @@
-"""The log of a DLedger group: the order of its entries, its index, and what it says is committed.
+"""Checks the log of a DLedger group: the order of its entries, its index, and what is committed.
 
-An entry that contradicts itself is damage, which every reader of the log sees. Here is what takes
-more than one place to see.
+An entry that contradicts itself is damage, which every reader of the log sees. This module finds
+contradictions between entries, index and state.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from rmqctl.operations.verify.snapshot import Snapshot
 
 _HEADER = dtype_of(layouts.DLEDGER_ENTRY)
 _UNIT = dtype_of(layouts.DLEDGER_INDEX_UNIT)
-#: Of some entries, as they are stored.
+#: The headers of some entries, as they are stored.
 Headers = NDArray[np.void]
-#: Data files whose entries DLedger writes into its index anew at a start
+#: How many last data files DLedger writes into its index anew at a start
 #: (``DLedgerMmapFileStore#recover``).
 _RECOVERED_FILES = 3
 
 
 def entry_checker(snapshot: Snapshot, log: CommitLog) -> EntryChecker | None:
-    """The checker of a log that a DLedger group keeps; None of another one."""
+    """The checker of a log that a DLedger group keeps; None for any other log."""
     data = log_directories(snapshot.path, snapshot.config).dledger
     return None if data is None else EntryChecker(snapshot.path, log, data.parent)
 
 
 class EntryChecker:
-    """Checks the entries of a log, batch for batch, and their units in the index."""
+    """Checks the entries of a log, batch by batch, and their units in the index."""
 
     def __init__(self, root: Path, log: CommitLog, member: Path) -> None:
         """:param member: the directory of the member, ``dledger-*``."""
@@ -108,14 +108,14 @@ class EntryChecker:
         )
 
     def _units(self, batch: Batch, rows: Ints, headers: Headers) -> Iterator[Finding]:
-        """What the index has of these entries; one finding for those that follow each other."""
+        """Checks the index units of these entries. Neighbours without units are one finding."""
         wrong = np.flatnonzero(~self._in_index(headers))
         for stretch in np.split(wrong, np.flatnonzero(np.diff(wrong) != 1) + 1):
             if len(stretch):
                 yield self._unit_finding(batch, rows, headers, stretch[[0, -1]])
 
     def _in_index(self, headers: Headers) -> NDArray[np.bool_]:
-        """Of which entries the index has the unit."""
+        """Which of the entries have their unit in the index."""
         index = headers["index"].astype(np.int64)
         right = np.zeros(len(headers), bool)
         at = 0
@@ -141,7 +141,7 @@ class EntryChecker:
         return right
 
     def _unit_finding(self, batch: Batch, rows: Ints, headers: Headers, ends: Ints) -> Finding:
-        """:param ends: of the first and the last entry that the index does not have."""
+        """:param ends: the first and the last entry that the index does not have."""
         first = int(ends[0])
         low, high = headers["index"][ends].tolist()
         is_behind = int(batch.physical_offset[rows[first]]) >= self._recovered_from
@@ -156,7 +156,7 @@ class EntryChecker:
         )
 
     def finish(self, end_offset: int) -> Iterator[Finding]:
-        """Behind the last record: what the member says of itself."""
+        """Call this after the last record. Checks what the member says of itself."""
         try:
             state = dledger_state(self._member)
         except CannotRead as error:
@@ -180,7 +180,8 @@ class EntryChecker:
             yield finding("dledger-uncommitted", path=path, physical_offset=place, found=found)
 
     def _index_lengths(self) -> Iterator[Finding]:
-        """``MmapFileList#load``: no setting of a broker changes this length."""
+        """Checks the lengths of index files, which no setting of a broker changes
+        (``MmapFileList#load``)."""
         length = DEFAULT_MAPPED_FILE_SIZE_DLEDGER_INDEX
         for entry in self._index.entries:
             if entry.size != length:

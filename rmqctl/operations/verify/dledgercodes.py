@@ -1,6 +1,5 @@
-"""What verify can find in a store that is one of several copies, of a DLedger group or in
-controller mode, beside what every store may hold; by the same rules as
-:mod:`rmqctl.operations.verify.codes`."""
+"""The additional codes of verify for a store that is one of several copies, of a DLedger group or
+in controller mode, by the same rules as :mod:`rmqctl.operations.verify.codes`."""
 
 from __future__ import annotations
 

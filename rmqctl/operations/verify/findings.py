@@ -1,4 +1,4 @@
-"""Findings: what verify and config check say, one row each."""
+"""Findings of verify and config check, one row for each."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ __all__ = [
     "finding",
 ]
 
-#: A file or directory of a queue, a batch queue too, or of its extension.
+#: The path of a queue (also a batch queue), of its extension, or of a file in one of these.
 _QUEUE = re.compile(r"(?:batch)?consumequeue(?:_ext)?/([^/]+)/([0-9]{1,10})(?:/|$)")
 
 CODES: dict[str, Code] = (
@@ -67,7 +67,7 @@ CODES: dict[str, Code] = (
     | CONFIG_CODES
 )
 
-#: Advice of ``unreadable-file`` where the system would read it, were it a file.
+#: The advice of ``unreadable-file`` where something else than a file stands there.
 NO_FILE_ADVICE = "See what it is: a file belongs there. Move away what is nobody's."
 
 _OTHER_COPY = (
@@ -76,7 +76,7 @@ _OTHER_COPY = (
 )
 _MOVE_AWAY = "See what it is, and move it out of the store while the broker is down."
 _NOT_OURS = " at its start; no rmqctl command writes to such a log."
-#: Advice where no command of ours puts into a store, nor recovers it, by the code.
+#: The advice by code for stores that no command of rmqctl writes or recovers.
 _OF_ITS_BROKERS = {
     "unclean-shutdown": "Its broker recovers" + _NOT_OURS,
     "dispatch-behind": "Its broker does it" + _NOT_OURS,
@@ -104,9 +104,9 @@ _SENTENCE_END = re.compile(r"(?<=[.]) (?=[A-Z`])")
 
 
 class Finding(NamedTuple):
-    """One finding. Fields that say nothing here are None.
+    """One finding. Fields that do not apply are None.
 
-    ``physical_offset`` is a place in the log, ``position`` one in the file ``path`` (relative to
+    ``physical_offset`` is an offset of the log, ``position`` one in the file ``path`` (relative to
     the store).
     """
 
@@ -125,7 +125,7 @@ class Finding(NamedTuple):
 
     @property
     def queue(self) -> tuple[str, int] | None:
-        """Topic and number of the queue that it is of, where it says so, or its path does."""
+        """Topic and number of the finding's queue, by its own fields or by its path."""
         if self.topic is not None and self.queue_id is not None:
             return self.topic, self.queue_id
         of_path = _QUEUE.match(self.path or "") if self.topic is None else None
@@ -133,7 +133,7 @@ class Finding(NamedTuple):
 
 
 def finding(code: str, **fields: object) -> Finding:
-    """A finding of a code, with the code's severity, structure and advice unless given."""
+    """A finding of a code. Severity, structure and advice are the code's, unless given."""
     known = CODES[code]
     values: dict[str, object] = {
         "severity": known.severity,
@@ -150,8 +150,9 @@ def finding(code: str, **fields: object) -> Finding:
 
 
 class Adviser:
-    """Gives findings the advice that is true of their store: what a broker's start mends our
-    commands mend as well, but not where its brokers alone write. The store is looked at once."""
+    """Gives findings advice that fits their store. What a broker's start mends, commands of rmqctl
+    mend as well, except in stores that only their brokers may write. The store is looked at once.
+    """
 
     def __init__(self, root: Path, config: MessageStoreConfig) -> None:
         self._root, self._config = root, config
@@ -184,7 +185,7 @@ class Tally:
 
     @property
     def is_clean(self) -> bool:
-        """No errors and no warnings; what is only worth knowing does not count."""
+        """Whether there are no errors and no warnings; infos do not count."""
         return not self.severities[ERROR] and not self.severities[WARNING]
 
     def counts(self) -> dict[str, object]:
