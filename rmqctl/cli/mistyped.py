@@ -12,26 +12,15 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
 
 
-def note_absent_topic(settings: Settings, store: MessageStore, topic: str | None) -> None:
-    """Says when no queue is of ``topic``, and no topic of config/topics.json."""
+def note_absent_topic(settings: Settings, store: MessageStore, topic: str | None) -> bool:
+    """Says when no queue is of ``topic``, and no topic of config/topics.json; whether it did."""
     if topic is None or settings.quiet:
-        return
+        return False
     known = _topics(store)
-    if topic not in known:
-        settings.note(f"note: the store has no queue of topic {topic!r}{meant_topic(topic, known)}")
-
-
-def note_topic_of_log(settings: Settings, store: MessageStore, topic: str) -> None:
-    """:func:`note_absent_topic` of a command that makes queues of what the log has: those of the
-    topic may be lost, and not mistyped."""
-    known = _topics(store)
-    if topic not in known:
-        meant = near(topic, sorted(known))
-        instead = f" (or did you mean {meant!r}?)" if meant else ""
-        settings.note(
-            f"note: the store has no queue of topic {topic!r}: what the log has of it is "
-            f"made{instead}."
-        )
+    if topic in known:
+        return False
+    settings.note(f"note: the store has no queue of topic {topic!r}{meant_topic(topic, known)}")
+    return True
 
 
 def meant_topic(topic: str, known: set[str]) -> str:

@@ -316,11 +316,12 @@ class Settings(NamedTuple):
         if self.verbose and not self.quiet:
             note(text)
 
-    def note_absent_topic(self, store: MessageStore, topic: str | None) -> None:
-        """Where nothing was found: notes that the store has no such topic. None names no topic."""
+    def note_absent_topic(self, store: MessageStore, topic: str | None) -> bool:
+        """Where nothing was found: notes that the store has no such topic, and whether it did.
+        None names no topic."""
         from rmqctl.cli.mistyped import note_absent_topic
 
-        note_absent_topic(self, store, topic)
+        return note_absent_topic(self, store, topic)
 
     def note_absent_queue(self, store: MessageStore, topic: str, queue_id: int) -> None:
         """Notes that the store has no such queue (most often a name is mistyped), or that its files

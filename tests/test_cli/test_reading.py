@@ -443,7 +443,7 @@ def test_an_interrupted_rebuild_leaves_nothing_that_looks_whole(
 
 def test_a_rebuild_of_no_queue_is_1(cli: Cli, store: Path, tmp_path: Path) -> None:
     done = cli("rebuild", "queues", "--topic", "absent", "--output", tmp_path / "out", store=store)
-    assert done.code == 1 and "`rmqctl queues`" in done.err
+    assert done.code == 1 and "`rmqctl topics`" in done.err
 
 
 def test_several_messages(cli: Cli, store: Path) -> None:

@@ -37,6 +37,10 @@ def test_queues_that_broker_conf_does_not_explain_are_built_and_told(
     assert "note" not in cli("rebuild", "index", *line[2:]).err
 
 
+def unknown(wanted: tuple[str, ...], kept: bool) -> bool:
+    return "Nope" in wanted or ("orders" in wanted and not kept)
+
+
 @pytest.mark.parametrize("kept", [True, False], ids=["queues there", "queues lost"])
 def test_a_dry_run_ends_as_the_rebuild_does(tmp_path: Path, cli: Cli, kept: bool) -> None:
     """Which queues match the log says, where their directories are lost."""
@@ -58,18 +62,16 @@ def test_a_dry_run_ends_as_the_rebuild_does(tmp_path: Path, cli: Cli, kept: bool
         planned = cli(*line, "--in-place", "--dry-run")
         done = cli(*line, "--output", tmp_path / "-".join(["built", *wanted]))
         assert planned.code == done.code == code, (wanted, planned.err, done.err)
-        unknown = "Nope" in wanted or ("orders" in wanted and not kept)
+        say = "has no queue of topic" if unknown(wanted, kept) else "no message of such a queue"
         for one in (planned, done):
             notes = [line for line in one.err.splitlines() if line.startswith("note: ")]
-            said = ["has no queue of topic"] * unknown + ["no message of such a queue"] * code
-            assert len(notes) == len(said), one.err
-            assert all(say in one.err for say in said)
+            assert [say in note for note in notes] == [True] * code, one.err
 
 
 def test_a_lost_topic_that_is_made_anew_is_not_called_a_mistyped_one(
     tmp_path: Path, cli: Cli
 ) -> None:
-    """It is what verify says is next of `queue-missing`; 1 says that the log has none."""
+    """It is what verify says is next of `queue-missing`."""
     root, conf = tmp_path / "store", tmp_path / "broker.conf"
     conf.write_text(BROKER_CONF)
     with MessageStore(root, parse_broker_conf(BROKER_CONF), writable=True, create=True) as store:
@@ -79,7 +81,7 @@ def test_a_lost_topic_that_is_made_anew_is_not_called_a_mistyped_one(
     line = ("rebuild", "queues", "--in-place", "--yes", "--store", root, "--broker-conf", conf)
     done = cli(*line, "--topic", "TopicA")
     said = " ".join(done.err.split())
-    assert done.code == 0 and "what the log has of it is made (or did you mean 'TopicB'?)" in said
+    assert done.code == 0 and "did you mean" not in said
     done = cli(*line, "--topic", "TopicA")
     assert done.code == 0 and done.err == ""
     assert cli(*line, "--topic", "TopicC").code == 1

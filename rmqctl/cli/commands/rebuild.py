@@ -106,10 +106,9 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
         _check_understood(plans)
     outputs = _outputs(plans, options["output"])
     _note_overruled(stores[0], plans)
-    if options["topic"] is not None:
-        _note_absent_topic(stores[0], options["topic"])
     if options["dry_run"]:
-        return _told_of_queues(stores[0], found=_print_plans(stores[0], plans, outputs, options))
+        found = _print_plans(stores[0], plans, outputs, options)
+        return _told_of_queues(stores[0], options["topic"], found=found)
     if not options["yes"]:
         _ask_consent(plans, in_place=options["in_place"], purge=options["purge"])
     return _rebuild(stores[0], what, plans, outputs, options)
@@ -188,15 +187,6 @@ def _note_overruled(settings: Settings, plans: list[RebuildPlan]) -> None:
             )
 
 
-def _note_absent_topic(settings: Settings, topic: str) -> None:
-    """Says when no queue is of the topic. It may be lost, and is then made of what the log has;
-    most names are mistyped."""
-    from rmqctl.cli.mistyped import note_topic_of_log
-
-    with settings.open(every_queue=False) as store:
-        note_topic_of_log(settings, store, topic)
-
-
 def _print_plans(
     settings: Settings,
     plans: list[RebuildPlan],
@@ -241,7 +231,7 @@ def _rebuild(
     if done.failure is not None:
         raise done.failure
     if _narrows(options) and not done.queues:
-        return _told_of_queues(settings, found=False)
+        return _told_of_queues(settings, options["topic"], found=False)
     return int(done.damaged)
 
 
@@ -255,12 +245,16 @@ def _narrows(options: dict[str, Any]) -> bool:
     return _writes(options) and (options["topic"] is not None or options["queue_id"] is not None)
 
 
-def _told_of_queues(settings: Settings, *, found: bool) -> int:
+def _told_of_queues(settings: Settings, topic: str | None, *, found: bool) -> int:
     """The exit code by whether a queue is, or would be, written of those asked for. A note says if
-    there is none."""
-    if not found:
+    there is none, and whether the topic is an unknown one: most such names are mistyped."""
+    if found:
+        return 0
+    with settings.open(every_queue=False) as store:
+        is_told = settings.note_absent_topic(store, topic)
+    if not is_told:
         settings.note("note: the log has no message of such a queue: `rmqctl queues` lists them.")
-    return int(not found)
+    return 1
 
 
 def _add_missing(settings: Settings, what: str, jobs: int, *, dry_run: bool) -> int:
