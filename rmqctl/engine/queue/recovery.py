@@ -40,6 +40,18 @@ class WrittenUnits(NamedTuple):
     goes_on: bool
 
 
+def passed_over(queue: ConsumeQueue, unit_offset: int) -> int:
+    """How many places from ``unit_offset`` on (counted in the queue's files) a start passes over:
+    those in front of the files that it reads, in which it makes no unit. 0 if the file of the first
+    place is not there: retention removes files while others are read."""
+    files = queue.files
+    number = files.index_of(unit_offset * UNIT_SIZE)
+    if number < 0 or not files.entries[number].path.exists():
+        return 0
+    read = files.entries[-RECOVERED_FILES:][0]
+    return max(read.file_from_offset // UNIT_SIZE - unit_offset, 0)
+
+
 def written_units(queue: ConsumeQueue) -> WrittenUnits:
     """Reads the last three files of a queue from front to back (``ConsumeQueue#recover``).
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from formats import constants
 from rmqctl.engine.dispatch.byqueue import UnitRun, UnitsOfQueue
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit, unit_dtype
-from rmqctl.engine.queue.recovery import RECOVERED_FILES
+from rmqctl.engine.queue.recovery import passed_over
 from rmqctl.operations.verify.findings import Finding, finding
 from rmqctl.operations.verify.orphanunits import OrphanUnits
 from rmqctl.operations.verify.queueext import describe_ext, resolve_ext
@@ -307,11 +307,10 @@ class UnitChecker:
         """Records without a unit: behind the newest unit they only wait for dispatch, but for those
         in front of the files that a start reads. It takes their places for taken, and passes over
         them (``ConsumeQueue#recover``, ``#putMessagePositionInfo``)."""
-        offsets, passed_over = stretch.physical_offset[row : row + count], 0
-        if state.queue is not None and (read := state.queue.files.entries[-RECOVERED_FILES:]):
-            unit_offset = int(stretch.queue_offset[row]) + state.shift
-            passed_over = max(read[0].file_from_offset // UNIT_SIZE - unit_offset, 0)
-        waiting = min(self._waiting(offsets), max(count - passed_over, 0))
+        offsets, never = stretch.physical_offset[row : row + count], 0
+        if state.queue is not None:
+            never = passed_over(state.queue, int(stretch.queue_offset[row]) + state.shift)
+        waiting = min(self._waiting(offsets), max(count - never, 0))
         if waiting:
             self._waits.note_behind(int(offsets[count - waiting]), waiting)
         if waiting < count:
