@@ -226,7 +226,8 @@ class StoreFlusher:
         self._advance(physic=timestamp)
 
     def _advance(self, physic: int = 0, logics: int = 0, index: int = 0) -> None:
-        """Notes store times (ms) up to which structures are on disk; 0 tells nothing new.
+        """Notes store times (ms) up to which structures are on disk. Times up to 0 tell nothing
+        new, as with the engine.
 
         The times of log and queues go back with the clock, as the engine's do: a start begins in
         the newest log file that is not younger, which would lie behind what was not on disk. The
@@ -235,8 +236,8 @@ class StoreFlusher:
         with self._checkpoint_lock:
             old = self.checkpoint
             self.checkpoint = old._replace(
-                physic_msg_timestamp=physic or old.physic_msg_timestamp,
-                logics_msg_timestamp=logics or old.logics_msg_timestamp,
+                physic_msg_timestamp=physic if physic > 0 else old.physic_msg_timestamp,
+                logics_msg_timestamp=logics if logics > 0 else old.logics_msg_timestamp,
                 index_msg_timestamp=max(old.index_msg_timestamp, index),
             )
 
