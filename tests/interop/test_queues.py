@@ -15,6 +15,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.read.bytime import Boundary, bisect, store_times
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from tests.interop.commands import Rmqctl, only
 from tests.interop.engine import Engine, Row
 from tests.interop.stores import (
@@ -198,6 +199,20 @@ def test_offset_of_a_time(
     ours = answers(root, values, asked, Boundary.NEAREST)
     assert ours == ask_times(engine, root, values, asked, None)
     assert len(set(ours)) == 120
+
+
+@only("4.9.3")
+def test_offset_of_a_time_after_a_rebuild(
+    engine: Engine, chance: random.Random, tmp_path: Path
+) -> None:
+    """The engine chooses a file by its modification time. If all were made now, it would look into
+    the first file for every time."""
+    root = tmp_path / "store"
+    values = {**settings(chance, light_queues=False), "mappedFileSizeConsumeQueue": 20 * 16}
+    stored = timed_store(chance, root, values, range(1000, 5000))
+    rebuild_in_place(plan_rebuild(root, config_of(values), "queues"))
+    ours = answers(root, values, stored, Boundary.NEAREST)
+    assert ours == ask_times(engine, root, values, stored, None) == list(range(120))
 
 
 @only("5.3.3")

@@ -74,7 +74,7 @@ def bisect(times: Times, low: int, high: int, time: int, boundary: Boundary) -> 
     if boundary is Boundary.FIRST or (boundary is Boundary.NEAREST and is_exact):
         return ceil if is_exact else None
     later = _first(times, low, high, lambda found: found > time)
-    floor = _readable_before(times, low, high if later is None else later)
+    floor = readable_before(times, low, high if later is None else later)
     if boundary is Boundary.LAST:
         return floor if floor is not None and times(floor) == time else None
     if boundary is Boundary.FLOOR or ceil is None:
@@ -139,7 +139,7 @@ def _first(times: Times, low: int, high: int, holds: Callable[[int], bool]) -> i
     return answer
 
 
-def _readable_before(times: Times, low: int, high: int) -> int | None:
+def readable_before(times: Times, low: int, high: int) -> int | None:
     """The last readable message in the range."""
     at: int | None = high
     while at is not None and at > low:

@@ -3,6 +3,7 @@
 Other rooms use:
 
 - :mod:`~rmqctl.operations.mend.endedqueues`
+- :mod:`~rmqctl.operations.mend.filetimes`
 - :mod:`~rmqctl.operations.mend.missing`
 - :mod:`~rmqctl.operations.mend.plainstore`
 - :mod:`~rmqctl.operations.mend.rebuild`

@@ -21,6 +21,7 @@ from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.record.record import Damage, End
 from rmqctl.engine.state.laterversions import batch_topics
 from rmqctl.operations.mend.endedqueues import keep_ended_queues
+from rmqctl.operations.mend.filetimes import date_queue_files
 from rmqctl.operations.mend.rebuildplan import RebuildPlan
 from rmqctl.operations.progress import Progress
 
@@ -63,6 +64,7 @@ def one_pass(jobs: int) -> Build:
     def build(plan: RebuildPlan, output: Path, progress: Progress | None) -> RebuildSummary:
         summary = _Builder(plan, output, jobs).run(progress)
         summary.queues += keep_ended_queues(plan, output)
+        date_queue_files(plan, output)
         return summary
 
     return build

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rmqctl.engine.files.durable import sync_directories
 from rmqctl.operations.mend import rebuild
 from rmqctl.operations.mend.endedqueues import keep_ended_queues
+from rmqctl.operations.mend.filetimes import date_queue_files
 from rmqctl.spark.mend import rebuild as on_spark
 from rmqctl.spark.session.failures import failures_told
 from rmqctl.spark.session.staging import noted_if_given_up
@@ -30,6 +31,7 @@ def run(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> rebuild.
         with failures_told():
             summary = rebuild.RebuildSummary(**vars(on_spark.build(spark, plan, target)))
         summary.queues += keep_ended_queues(plan, target)
+        date_queue_files(plan, target)
         sync_directories(target)
         return summary
 
