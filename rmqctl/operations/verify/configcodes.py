@@ -7,19 +7,19 @@ from rmqctl.operations.verify.codes import ERROR, INFO, WARNING, Code
 #: The advice of ``config-unreadable`` where there is no copy (``ConfigManager#load``).
 NO_COPY = (
     "There is no .bak copy, so a broker starts as if the file were empty. Put the file back from a "
-    "backup of the store, or mend the place while the broker is down."
+    "backup of the store, or correct the place while the broker is down."
 )
 #: The same where the copy is broken, or only the copy exists (``ConfigManager#loadBak``).
 NO_SOUND_COPY = (
-    "The file and its .bak copy are both of no use, and a broker does not start. Put the file back "
-    "from a backup of the store, or mend the place, while the broker is down."
+    "Neither the file nor its .bak copy can be used, and a broker does not start. Put the file "
+    "back from a backup of the store, or correct the place, while the broker is down."
 )
 #: The advice of ``consumer-offset-past-queue`` where the log has no file, so that no offset can be
 #: set.
 NO_LOG = (
-    "The log has no file, so queues seem shorter than they are. If it lies elsewhere "
-    "(storePathCommitLog) give the broker.conf with --broker-conf, or mount its disk; set no "
-    "offset before."
+    "The log has no files, so queues seem shorter than they are. If the log is elsewhere "
+    "(storePathCommitLog), give the broker.conf with --broker-conf, or mount its disk. Set no "
+    "offset before that."
 )
 
 CONFIG_CODES: dict[str, Code] = {
@@ -27,8 +27,8 @@ CONFIG_CODES: dict[str, Code] = {
         ERROR,
         "config",
         "a file of config/ is not what a broker writes there",
-        "A broker takes the .bak copy, which may be older. Mend the place, or let `rmqctl repair` "
-        "put the .bak there.",
+        "A broker takes the .bak copy, which may be older. Correct the place, or let `rmqctl "
+        "repair` put the .bak there.",
     ),
     "config-backup-unreadable": Code(
         WARNING,
@@ -39,21 +39,21 @@ CONFIG_CODES: dict[str, Code] = {
     "config-missing": Code(
         WARNING,
         "config",
-        "a file of config/ is absent or empty, and its .bak copy is not",
+        "a file of config/ is absent or empty, but its .bak copy is not",
         "A broker takes the .bak copy, which may be older. `rmqctl repair` puts it there.",
     ),
     "config-absent": Code(
         INFO,
         "config",
         "a file of config/ and its .bak copy are absent or empty, and the queues have messages",
-        "A broker starts without topics, groups or offsets that it has there.",
+        "A broker starts without the topics, groups or offsets that belong there.",
     ),
     "config-temporary-left": Code(
         INFO,
         "config",
-        "a .tmp file: a broker, or rmqctl, was killed while it wrote",
-        "It may hold newer values than the file, but nobody ever reads it; the next write of the "
-        "file takes it away.",
+        "there is a .tmp file: a broker, or rmqctl, was killed while it wrote",
+        "It may hold newer values than the file, but nothing ever reads it; the next write of the "
+        "file removes it.",
     ),
     "config-older-than-backup": Code(
         WARNING,
@@ -64,93 +64,96 @@ CONFIG_CODES: dict[str, Code] = {
     "config-duplicate-key": Code(
         WARNING,
         "config",
-        "a key stands twice in one object",
+        "one object has the same key twice",
         "A broker takes the last one. Remove the other.",
     ),
     "config-entry-malformed": Code(
         ERROR,
         "config",
         "an entry is not of the kind that a broker writes there",
-        "A broker fails on it or passes it over. Mend the file while the broker is down.",
+        "A broker fails on it or skips it. Correct the file while the broker is down.",
     ),
     "consumer-offset-past-queue": Code(
         ERROR,
         "config",
         "a group has consumed more than the queue has: the queue has lost its end",
-        "A broker moves the group to the queue's end, or, where the queue starts at 0, to its "
-        "start: messages are skipped or read again. Set the offset before consumers start.",
+        "A broker moves the group to the queue's end, or, if the queue starts at 0, to its start: "
+        "messages are skipped or read again. Set the offset before consumers start.",
     ),
     "consumer-offset-before-queue": Code(
         WARNING,
         "config",
-        "a group has not read messages that are deleted",
-        "They are lost for it: a broker moves the group to the queue's first message.",
+        "messages were deleted before a group has read them",
+        "They are lost for the group: a broker moves it to the queue's first message.",
     ),
     "consumer-offset-moved-back": Code(
         INFO,
         "config",
         "an offset is smaller than in the .bak copy",
-        "So it is after an operator has reset it; else the file was put back from somewhere.",
+        "This is normal after an operator has reset it. Otherwise the file was put back from "
+        "somewhere.",
     ),
     "consumer-offset-without-queue": Code(
         WARNING,
         "config",
         "a group has read from a queue that has no files",
-        "The queue is deleted, or lost: `rmqctl verify` says whether the log has its messages.",
+        "The queue was deleted or lost: `rmqctl verify` says whether the log has its messages.",
     ),
     "group-without-config": Code(
         INFO,
         "config",
-        "a group has offsets, and is not in subscriptionGroup.json",
-        "With autoCreateSubscriptionGroup (the default) a broker adds it when it comes again.",
+        "a group has offsets, but is not in subscriptionGroup.json",
+        "With autoCreateSubscriptionGroup (the default) a broker adds the group when it connects "
+        "again.",
     ),
     "queue-without-topic-config": Code(
         WARNING,
         "config",
-        "a topic has queues, and is not in topics.json",
+        "a topic has queues, but is not in topics.json",
         "A broker answers TOPIC_NOT_EXIST to its consumers. Create the topic again.",
     ),
     "topic-without-queue": Code(
         INFO,
         "config",
         "a topic of topics.json has no queue",
-        "So it is as long as nothing was sent to it.",
+        "This is normal as long as nothing was sent to it.",
     ),
     "queue-not-readable": Code(
         WARNING,
         "config",
-        "messages in a queue whose number is not below readQueueNums",
-        "No consumer is told of this queue. Raise readQueueNums until they are read.",
+        "a queue has messages, but its id is not below readQueueNums",
+        "Consumers are not told of this queue. Raise readQueueNums until they have read it.",
     ),
     "queue-not-writable": Code(
         INFO,
         "config",
-        "a queue whose number is not below writeQueueNums",
-        "No producer is told of this queue: a topic is made smaller so.",
+        "the id of a queue is not below writeQueueNums",
+        "Producers are not told of this queue. This is how a topic is made smaller.",
     ),
     "delay-offset-past-queue": Code(
         WARNING,
         "config",
-        "more delayed messages of a level are delivered than its queue has: it has lost its end",
-        "A broker goes on at the queue's end. `rmqctl verify` says whether the log has more.",
+        "more messages of a delay level were delivered than its queue has: the queue has lost its "
+        "end",
+        "A broker continues at the queue's end. `rmqctl verify` says whether the log has more.",
     ),
     "delay-offset-before-queue": Code(
         WARNING,
         "config",
-        "delayed messages of a level were deleted before their delivery",
-        "They are lost: a broker goes on with the first message of the queue.",
+        "messages of a delay level were deleted before their delivery",
+        "They are lost: a broker continues with the first message of the queue.",
     ),
     "delay-offset-missing": Code(
         INFO,
         "config",
-        "no progress is known of a delay level that has messages",
-        "A broker delivers the queue from its start, what was delivered before as well.",
+        "a delay level has messages, but its progress is not known",
+        "A broker delivers the queue from its start, including what was delivered before.",
     ),
     "delay-level-unknown": Code(
         WARNING,
         "config",
-        "a delay level that messageDelayLevel does not have",
-        "If the broker sets messageDelayLevel give its broker.conf with --broker-conf. Else its "
-        "messages are never delivered.",
+        "messages have a delay level that messageDelayLevel does not have",
+        "If the broker sets messageDelayLevel, give its broker.conf with --broker-conf. Otherwise "
+        "these messages are never delivered.",
     ),
 }

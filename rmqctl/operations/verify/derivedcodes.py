@@ -7,7 +7,7 @@ from rmqctl.operations.verify.codes import ERROR, INFO, REBUILD_INDEX, WARNING, 
 
 _REBUILD_QUEUES = "`rmqctl rebuild` makes the queue anew."
 _NOT_INDEXED = (
-    "A query by key does not find them, and a broker never indexes what it has dispatched. "
+    "A query by key does not find them, and a broker never indexes what it has already dispatched. "
 )
 
 DERIVED_CODES: dict[str, Code] = {
@@ -15,8 +15,9 @@ DERIVED_CODES: dict[str, Code] = {
     "consumequeue-missing": Code(
         ERROR,
         "queue",
-        "no queue at all is there",
-        "A broker makes all queues at its start when none is there; `rmqctl rebuild` does so now.",
+        "there are no queues at all",
+        "A broker makes all queues at its start if there are none; `rmqctl rebuild` makes them "
+        "now.",
     ),
     "queue-missing": Code(
         ERROR,
@@ -28,14 +29,15 @@ DERIVED_CODES: dict[str, Code] = {
         INFO,
         "queue",
         "the log has messages of a topic that has no queue files and is not in topics.json",
-        "So it is when a topic was deleted: its queues go with it. Else put the topic back into "
-        "topics.json; `rmqctl rebuild queues --in-place --topic T` brings its queues back.",
+        "This is normal when a topic was deleted: its queues go with it. Otherwise put the topic "
+        "back into topics.json; `rmqctl rebuild queues --in-place --topic T` brings its queues "
+        "back.",
     ),
     "queue-begun-again": Code(
         WARNING,
         "queue",
-        "records of the log have no unit, and later ones have their places",
-        "So it is when a topic was deleted and made again, and needs nothing then. If it was not, "
+        "records of the log have no unit, and later records have their places in the queue",
+        "This is normal when a topic was deleted and made again, and needs no action. Otherwise "
         "the queue was lost once, and a broker began it again: consumers do not get the older "
         "messages; `rmqctl walk commitlog --topic T` shows them. Leave this topic out of a "
         "rebuild: the older messages would take the places of the later ones.",
@@ -43,18 +45,18 @@ DERIVED_CODES: dict[str, Code] = {
     "multi-dispatch-queue-missing": Code(
         WARNING,
         "queue",
-        "records have offsets in further queues (INNER_MULTI_DISPATCH) of which none is there, and "
-        "the broker.conf says enableMultiDispatch=false",
-        "A broker has stored them with enableMultiDispatch: consumers of these queues do not get "
-        "them. `rmqctl rebuild queues` with enableMultiDispatch=true in the broker.conf, and "
-        "enableLmq as it was, writes the queues.",
+        "records have offsets in further queues (INNER_MULTI_DISPATCH), none of these queues "
+        "exists, and the broker.conf says enableMultiDispatch=false",
+        "A broker has stored the records with enableMultiDispatch. Consumers of these queues do "
+        "not get them. `rmqctl rebuild queues` writes the queues; set enableMultiDispatch=true in "
+        "its broker.conf, and enableLmq as it was.",
     ),
     "multi-dispatch-contradicted": Code(
         INFO,
         "queue",
-        "enableMultiDispatch or enableLmq of the broker.conf does not explain the queues that are "
-        "there",
-        "They are checked, and rebuilt, as they were written. A broker of this configuration "
+        "enableMultiDispatch or enableLmq of the broker.conf does not explain the queues that "
+        "exist",
+        "They are checked and rebuilt as they were written. A broker with this configuration "
         "leaves them as they are, and adds nothing to them.",
     ),
     "record-without-unit": Code(
@@ -67,50 +69,51 @@ DERIVED_CODES: dict[str, Code] = {
         INFO,
         "queue",
         "the last records are not dispatched yet",
-        "A broker, or any rmqctl command that writes, does it at its start.",
+        "A broker, or any rmqctl command that writes, dispatches them at its start.",
     ),
     "unit-mismatch": Code(
         ERROR,
         "queue",
-        "a unit does not say what its record says",
+        "a unit does not match its record",
         "Consumers get another message, or none. " + _REBUILD_QUEUES,
     ),
     "extension-sizes-astray": Code(
         ERROR,
         "queue",
-        "in an extension file the sizes do not lead from unit to unit up to their end: a broker "
-        "with enableConsumeQueueExt does not start on it",
+        "the sizes in an extension file do not lead from unit to unit up to the end: a broker with "
+        "enableConsumeQueueExt does not start on it",
         "`rmqctl rebuild queues --in-place` with this --topic and --queue-id writes the queue and "
         "its extension anew, without the bit maps of a broker's filters.",
     ),
     "extension-file-unclaimed": Code(
         INFO,
         "queue",
-        "an extension file with something in it that no unit of the queue points to",
-        "A kill leaves one; nothing reads it, and a starting broker removes it.",
+        "an extension file has content to which no unit of the queue points",
+        "A kill leaves such a file. Nothing reads it, and a starting broker removes it.",
     ),
     "unit-delivery-time-mismatch": Code(
         ERROR,
         "queue",
-        "a delayed message's unit names another time of delivery than its level gives",
-        "If the broker sets messageDelayLevel give its broker.conf with --broker-conf. Else the "
-        "message is delivered at the wrong time. " + _REBUILD_QUEUES,
+        "the unit of a delayed message has another delivery time than its level gives",
+        "If the broker sets messageDelayLevel, give its broker.conf with --broker-conf. Otherwise "
+        "the message is delivered at the wrong time. " + _REBUILD_QUEUES,
     ),
     "unit-misplaced": Code(
         ERROR,
         "queue",
-        "units stand at other queue offsets than their records say",
+        "units are at other queue offsets than their records say",
         "The broker logs `logic queue order maybe wrong`. " + _REBUILD_QUEUES,
     ),
     "unit-hole": Code(
-        ERROR, "queue", "units that were never written, with others behind them", _REBUILD_QUEUES
+        ERROR, "queue", "units were never written, but later ones were", _REBUILD_QUEUES
     ),
     "unit-points-past-log-end": Code(
         ERROR,
         "queue",
-        "units point behind the end of the log",
-        "The log has lost its end: bring its last files back from a replica. Else these messages "
-        "are lost; a starting broker takes the units away, and so does `rmqctl rebuild queues`.",
+        "units point past the end of the log",
+        "The log has lost its end: bring its last files back from a replica. Otherwise these "
+        "messages are lost; a starting broker removes the units, and so does `rmqctl rebuild "
+        "queues`.",
     ),
     "unit-points-into-damage": Code(
         ERROR,
@@ -133,49 +136,57 @@ DERIVED_CODES: dict[str, Code] = {
     "queue-offsets-skipped": Code(
         INFO,
         "commitlog",
-        "between two records of a batch queue (5.x) queue offsets are left out",
-        "No message has them, and a consumer passes over them. `rmqctl walk commitlog --topic T` "
-        "shows the records.",
+        "queue offsets are left out between two records of a batch queue (5.x)",
+        "No message has them, and a consumer skips them. `rmqctl walk commitlog --topic T` shows "
+        "the records.",
     ),
     # index
     "index-missing": Code(
-        ERROR, "index", "no index file, though messages have keys", _NOT_INDEXED + REBUILD_INDEX
+        ERROR,
+        "index",
+        "there is no index file, though messages have keys",
+        _NOT_INDEXED + REBUILD_INDEX,
     ),
     "index-sizes-unusual": Code(
         INFO,
         "index",
         "the index files have other numbers of slots and items than a broker's defaults, as the "
-        "links in them prove",
-        "They are read so. A broker whose broker.conf does not say these sizes finds nothing in "
-        "them; commands that write want that broker.conf (--broker-conf).",
+        "links in the files prove",
+        "rmqctl reads them with these numbers. A broker whose broker.conf does not have them finds "
+        "nothing in the files; commands that write need that broker.conf (--broker-conf).",
     ),
     "index-behind": Code(
         ERROR,
         "index",
-        "the newest messages with keys are not indexed (info: the next start does that)",
+        "the newest messages with keys are not indexed (info: where the next start indexes them)",
         _NOT_INDEXED + REBUILD_INDEX,
     ),
     "index-starts-late": Code(
         ERROR,
         "index",
-        "messages with keys before the first index item",
+        "there are messages with keys before the first index item",
         _NOT_INDEXED + REBUILD_INDEX,
     ),
-    "key-not-indexed": Code(ERROR, "index", "keys of messages have no index item", REBUILD_INDEX),
+    "key-not-indexed": Code(
+        ERROR, "index", "some keys of messages have no index item", REBUILD_INDEX
+    ),
     "index-item-without-key": Code(
-        ERROR, "index", "an item whose record has no such key, or no record", REBUILD_INDEX
+        ERROR, "index", "an item leads to a record without this key, or to no record", REBUILD_INDEX
     ),
     "index-item-points-into-damage": Code(
         WARNING,
         "index",
-        "items of messages in a damaged or missing part of the log",
+        "items lead to a damaged or missing part of the log",
         "A query by key finds the item, but no message.",
     ),
     "index-item-repeated": Code(
-        INFO, "index", "the same key of the same message twice", "A query finds it twice."
+        INFO,
+        "index",
+        "the index has the same key of the same message twice",
+        "A query finds it twice.",
     ),
     "index-item-mismatch": Code(
-        ERROR, "index", "an item's time is not its message's", REBUILD_INDEX
+        ERROR, "index", "the time of an item is not that of its message", REBUILD_INDEX
     ),
     "index-prev-mismatch": Code(
         ERROR,
@@ -190,35 +201,38 @@ DERIVED_CODES: dict[str, Code] = {
         "Messages are not found by key. " + REBUILD_INDEX,
     ),
     "index-header-mismatch": Code(
-        ERROR, "index", "a field of the header is not what the items say", REBUILD_INDEX
+        ERROR, "index", "a field of the header does not match the items", REBUILD_INDEX
     ),
     "index-uncounted-items": Code(
         WARNING,
         "index",
-        "items behind the counted ones: a writer was killed",
+        "there are items after the counted ones: a writer was killed",
         "The next rmqctl command that writes takes them back; a broker overwrites them.",
     ),
     # checkpoint
     "checkpoint-missing": Code(
         WARNING,
         "checkpoint",
-        "there is none",
+        "there is no checkpoint",
         "After a crash a broker walks the whole log. `rmqctl flush` writes one.",
     ),
     "checkpoint-unreadable": Code(
-        ERROR, "checkpoint", "it is too short to be one", "`rmqctl flush` writes a new one."
+        ERROR,
+        "checkpoint",
+        "the file is too short to be a checkpoint",
+        "`rmqctl flush` writes a new one.",
     ),
     "checkpoint-in-future": Code(
         ERROR,
         "checkpoint",
-        "it claims more than the log has",
+        "the checkpoint claims more than the log has",
         "After a crash a broker would start its recovery too late and leave queues incomplete. "
         "`rmqctl checkpoint set --computed` stores the latest one that the data proves right.",
     ),
     "checkpoint-zero": Code(
         WARNING,
         "checkpoint",
-        "it holds no time though the log has records",
+        "the checkpoint holds no time, though the log has records",
         "After a crash a broker walks the whole log, and cuts it at the first damage. "
         "`rmqctl flush` writes one.",
     ),

@@ -22,41 +22,43 @@ LINT_CODES: dict[str, Code] = {
     "not-writable": Code(
         ERROR,
         "directory",
-        "files that their own owner may not write",
-        "A broker opens each file for writing, and does not start: `chmod u+w` them.",
+        "there are files that their own owner may not write",
+        "A broker opens each file for writing, so it does not start: `chmod u+w` them.",
     ),
     "read-only-mount": Code(
         ERROR,
         "directory",
-        "the store, or a part of it, lies on a file system that is mounted read-only",
-        "A broker opens each file for writing, and does not start. The system mounts so what has "
-        "failed: look at its log (`dmesg`) before you mount it for writing again.",
+        "the store, or a part of it, is on a file system that is mounted read-only",
+        "A broker opens each file for writing, so it does not start. The system mounts a file "
+        "system that has failed read-only: look at the system's log (`dmesg`) before you mount it "
+        "for writing again.",
     ),
     "mixed-owners": Code(
         WARNING,
         "directory",
-        "files of another owner than most",
-        "So it is when somebody ran a tool, or the broker, as another user. If the broker may not "
-        "write them it does not start: `chown` them to the user that it runs as.",
+        "there are files of another owner than most",
+        "This happens when somebody ran a tool, or the broker, as another user. If the broker may "
+        "not write them, it does not start: `chown` them to the user that it runs as.",
     ),
     "dledger-log": Code(
         INFO,
         "directory",
-        "the log of a DLedger group (enableDLegerCommitLog)",
-        "Such a broker keeps its messages there; commitlog/ has those from before it was one. "
-        "Start it with the broker.conf of the group only: another one would not see them.",
+        "there is a log of a DLedger group (enableDLegerCommitLog)",
+        "Such a broker keeps its messages there; commitlog/ has those from before the broker "
+        "joined the group. Start it with the group's broker.conf only: with another one it would "
+        "not see them.",
     ),
     "file-limit-too-low": Code(
         WARNING,
         "store",
         "the store has more files than a process of this user may have open",
-        "A broker keeps every file open, and does not start, or fails later. Raise the hard limit "
-        "of open files (`ulimit -Hn`, LimitNOFILE of the service) before you start it.",
+        "A broker keeps every file open, so it does not start, or fails later. Raise the hard "
+        "limit of open files (`ulimit -Hn`, LimitNOFILE of the service) before you start it.",
     ),
     "map-limit-too-low": Code(
         WARNING,
         "store",
-        "the store has more files than a process may have maps",
+        "the store has more files than a process may have memory maps",
         "A broker maps every file, and fails with `Map failed`. Raise vm.max_map_count (sysctl) "
         "before you start it.",
     ),
@@ -64,6 +66,6 @@ LINT_CODES: dict[str, Code] = {
         INFO,
         "store",
         "another process holds the lock: a broker runs, or an rmqctl writes",
-        "Start no broker on this store, and no second one.",
+        "Do not start a broker, or a second one, on this store.",
     ),
 }
