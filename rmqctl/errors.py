@@ -55,7 +55,7 @@ class ReadersDisagree(InternalError):
     """Where the scanner finds the end of a run of records the walk has one more, or vice versa."""
 
     template = (
-        "a bug in rmqctl: scanner and walk disagree on what stands at physical offset "
+        "a bug in rmqctl: scanner and walk disagree on what is at physical offset "
         "{physical_offset}. Report it with what `rmqctl dump {physical_offset}` shows; "
         "RMQCTL_DEBUG=1 shows the traceback."
     )
@@ -80,9 +80,9 @@ class QueueFilesTooSmall(UsageError):
     """The configuration makes queue files that hold a single unit."""
 
     template = (
-        "queue files of {size} bytes hold one unit, and a broker that starts on such files never "
-        "comes to an end. Nothing was changed. Give a broker.conf with mappedFileSizeConsumeQueue "
-        "of {least} or more (its default is {default}); where queues have such files already, move "
+        "queue files of {size} bytes hold one unit, and a broker never finishes its start on such "
+        "files. Nothing was changed. Give a broker.conf with mappedFileSizeConsumeQueue of {least} "
+        "or more (its default is {default}); where queues have such files already, move "
         "consumequeue/ away first."
     )
 
@@ -91,8 +91,8 @@ class BadInputLine(UsageError):
     """One line of a bulk input is not a message."""
 
     template = (
-        "{source}, line {line}: {reason}. The {stored} messages before it are stored; "
-        "mend the line and go on with `tail -n +{line}`."
+        "{source}, line {line}: {reason}. The {stored} messages before it are stored; correct the "
+        "line and continue with `tail -n +{line}`."
     )
 
     @property
@@ -113,7 +113,7 @@ class KernelMissing(UsageError):
 
     template = (
         "{variable}=compiled, but the compiled kernel cannot be used: {reason}. Unset {variable} "
-        "to go on without it, or install rmqctl again where cargo is found."
+        "to continue without it, or install rmqctl again where cargo is found."
     )
 
 
@@ -172,7 +172,7 @@ class NotWritable(RmqctlError):
 class CannotRead(RmqctlError):
     """The system refused the read. This says nothing about the bytes."""
 
-    template = "cannot read {path}: {reason}. Check its owner, its rights and the disk."
+    template = "cannot read {path}: {reason}. Check its owner, its permissions and the disk."
 
 
 class NotAFile(CannotRead):
@@ -195,7 +195,7 @@ class NoFileToWrite(CannotWrite):
 
 
 class NoDirectoryToWriteTo(CannotWrite):
-    template = "cannot write into {path}: it is no directory. See what it is (`ls -ld`)."
+    template = "cannot write into {path}: it is not a directory. See what it is (`ls -ld`)."
 
 
 class CannotWriteThere(CannotWrite):
@@ -206,16 +206,16 @@ class CannotWriteThere(CannotWrite):
 
 class SymbolicLinkRefused(RmqctlError):
     template = (
-        "{path} is a symbolic link, and writers do not follow links inside a store. "
-        "Put what it stands for there (or bind-mount it), then try again."
+        "{path} is a symbolic link, and writers do not follow links inside a store. Put what it "
+        "stands for there (or bind-mount it), then try again."
     )
 
 
 class FileLengthContradiction(RmqctlError):
     template = "{path} has {found} bytes, but {expected} are expected ({why})."
-    step = "If the broker uses other sizes give its configuration; else run `rmqctl verify`."
+    step = "If the broker uses other sizes, give its configuration; otherwise run `rmqctl verify`."
     command_step = (
-        "If the broker uses other sizes give its broker.conf with --broker-conf; else run "
+        "If the broker uses other sizes, give its broker.conf with --broker-conf; otherwise run "
         "`rmqctl verify`."
     )
 
@@ -228,7 +228,7 @@ class ConfigurationContradiction(FileLengthContradiction):
         "says so."
     )
     step = command_step = (
-        "Give the broker.conf of this store's own broker; without one `rmqctl verify` goes by the "
+        "Give the broker.conf of this store's own broker; without one, `rmqctl verify` goes by the "
         "files."
     )
 
@@ -237,8 +237,8 @@ class FileLengthUnproven(RmqctlError):
     """Nothing confirms the size that new files would get: it may be that of a file that was cut."""
 
     template = (
-        "{path} is the only file of the log and has {found} bytes, which nothing confirms to be "
-        "the size of this broker's files: it may have been cut. Such a log is not written to."
+        "{path} is the only file of the log and has {found} bytes, and nothing confirms that this "
+        "is the size of this broker's files: it may have been cut. rmqctl writes to no such log."
     )
     step = "Give the broker's configuration (mappedFileSizeCommitLog)."
     command_step = "Give a --broker-conf with mappedFileSizeCommitLog in it (1 GiB by default)."
@@ -254,22 +254,22 @@ class QueueHasHole(DamagedStore):
     """A queue with a hole: a start cuts it even after a clean stop (``ConsumeQueue#recover``)."""
 
     template = (
-        "queue {queue_id} of topic {topic!r} has no unit at queue offset {queue_offset}, and units "
-        "behind it: a broker would drop those at its start, and the messages put now with them. "
-        "Nothing was put to it. `rmqctl rebuild queues --topic TOPIC --in-place` makes it anew."
+        "queue {queue_id} of topic {topic!r} has no unit at queue offset {queue_offset}, but units "
+        "after it: a broker would drop those at its start, and messages put now with them. Nothing "
+        "was put to it. `rmqctl rebuild queues --topic TOPIC --in-place` makes it anew."
     )
 
 
 class CommitLogMissing(DamagedStore):
     """Queues without a log: a broker's start destroys them (``CommitLog#recoverNormally``)."""
 
-    template = "{path} has no file, and there are queues with units. Nothing was changed."
+    template = "{path} has no file, but there are queues with units. Nothing was changed."
     step = (
-        "If the log lies elsewhere (storePathCommitLog) give the broker's configuration, or mount "
+        "If the log is elsewhere (storePathCommitLog), give the broker's configuration, or mount "
         "its disk."
     )
     command_step = (
-        "If the log lies elsewhere (storePathCommitLog) give the broker's configuration with "
+        "If the log is elsewhere (storePathCommitLog), give the broker's configuration with "
         "--broker-conf, or mount its disk."
     )
 
@@ -333,7 +333,7 @@ class MessageUnreadable(RmqctlError):
 
     template = (
         "the message of topic {topic!r}, queue {queue_id}, at queue offset {queue_offset} cannot "
-        "be read: no record stands where its unit says. `rmqctl verify` says what is wrong."
+        "be read: there is no record where its unit says. `rmqctl verify` says what is wrong."
     )
 
 
@@ -342,7 +342,7 @@ class PutRefused(RmqctlError):
 
     template = (
         "a message of topic {topic!r} was refused with {status}{why}. {stored} before it are "
-        "stored. Mend what the status names, and {then}."
+        "stored. Correct what the status names, and {then}."
     )
 
 
@@ -355,7 +355,7 @@ class NotARecordStart(NoRecordAt):
 
 class NeedsConsent(RmqctlError):
     template = "{reason} Nothing was changed."
-    step = "It is done with consent only."
+    step = "It needs your consent."
     command_step = "Say --yes to do it, or --dry-run to see the plan."
     exit_code = 6
 

@@ -47,10 +47,15 @@ def follow_options(start: str) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         @click.option(
-            "--follow", "follows", is_flag=True, help="Go on as the broker writes, until Ctrl-C."
+            "--follow",
+            "follows",
+            is_flag=True,
+            help="Print new messages as the broker writes them, until Ctrl-C.",
         )
         @click.option(
-            "--from-end", is_flag=True, help="With --follow: print only what comes from now on."
+            "--from-end",
+            is_flag=True,
+            help="With --follow: print only messages stored from now on.",
         )
         @click.option(
             "--interval",
@@ -58,7 +63,7 @@ def follow_options(start: str) -> Callable[[F], F]:
             type=click.FloatRange(0.01, 3600),
             default=INTERVAL_SECONDS,
             show_default=True,
-            help="With --follow: how often to look.",
+            help="With --follow: seconds between two looks.",
         )
         @functools.wraps(function)
         def run(*args: Any, follows: bool, from_end: bool, interval: float, **kw: Any) -> Any:

@@ -195,7 +195,7 @@ def _invoke(arguments: list[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         note(
             f"error: {where}{error.strerror or error}. The system refused, which says nothing "
-            "about the store: check owner, rights and disk."
+            "about the store: check owner, permissions and disk."
         )
         return _SYSTEM_REFUSES
     except MemoryError:

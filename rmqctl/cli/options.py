@@ -58,7 +58,9 @@ COMMON_OPTIONS = {
 
 def no_pager_option(function: F) -> F:
     return click.option(
-        "--no-pager", is_flag=True, help="On a terminal: print without RMQCTL_PAGER, PAGER or less."
+        "--no-pager",
+        is_flag=True,
+        help="On a terminal: do not page with RMQCTL_PAGER, PAGER or less.",
     )(function)
 
 
@@ -69,7 +71,7 @@ _where_option = click.option(
     envvar="RMQCTL_STORE",
     show_envvar=True,
     type=StorePath(file_okay=False),
-    help="The broker's storePathRootDir, where broker.conf does not name it, or @NAME.",
+    help="The broker's storePathRootDir, or @NAME; not needed if broker.conf names it.",
 )
 _conf_option = click.option(
     "--broker-conf",
@@ -77,7 +79,7 @@ _conf_option = click.option(
     envvar="RMQCTL_BROKER_CONF",
     show_envvar=True,
     type=click.Path(),
-    help="The broker's broker.conf, for sizes other than the defaults.",
+    help="The broker's broker.conf, for file sizes other than the defaults.",
 )
 
 
@@ -166,8 +168,12 @@ def _output_options(function: Callable[..., int | None]) -> Callable[..., int | 
         help="table (the default), json, ndjson or csv.",
     )
     @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
-    @click.option("-q", "--quiet", is_flag=True, help="Print no rows: the exit code tells.")
-    @click.option("-v", "--verbose", is_flag=True, help="All columns in tables, notes on stderr.")
+    @click.option(
+        "-q", "--quiet", is_flag=True, help="Print no rows; the exit code has the result."
+    )
+    @click.option(
+        "-v", "--verbose", is_flag=True, help="Show all columns in tables, and notes on stderr."
+    )
     @no_pager_option
     @functools.wraps(function)
     def run(
@@ -268,7 +274,7 @@ def body_option(function: F) -> F:
         metavar="SPELLING",
         type=click.Choice(("none", "base64", "utf8", "hex")),
         default="none",
-        help="Show the stored body: base64, utf8 (base64 where it is no UTF-8), hex or none (the "
+        help="Show the stored body: base64, utf8 (base64 where it is not UTF-8), hex or none (the "
         "default).",
     )(function)
 
@@ -286,7 +292,7 @@ def decompress_options(function: F) -> F:
         type=Whole(1, INT_MAX),
         default=64 << 20,
         show_default=True,
-        help="With --decompress: bodies that are larger are not shown.",
+        help="With --decompress: do not show bodies larger than this.",
     )
     @functools.wraps(function)
     def run(*args: Any, decompress: bool, decompress_limit: int, **kw: Any) -> Any:
@@ -312,7 +318,7 @@ report_option = click.option(
     "--report",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write one HTML page, too: log, queues, index, what to do.",
+    help="Also write one HTML page: log, queues, index, what to do.",
 )
 
 

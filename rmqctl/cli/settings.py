@@ -112,7 +112,7 @@ class Settings(NamedTuple):
         if any(queue is not None and queue.max_offset > queue.min_offset for queue in queues):
             self.note(
                 "note: the log has no file, and queues have units: no message can be read. If the "
-                "log lies elsewhere (storePathCommitLog) give the broker's configuration with "
+                "log is elsewhere (storePathCommitLog), give the broker's configuration with "
                 "--broker-conf, or mount its disk. A broker that starts so deletes the queues."
             )
 

@@ -189,8 +189,12 @@ def several_stores(function: Callable[..., int | None]) -> Callable[..., int | N
         type=click.Path(),
         help="Their broker.conf.",
     )
-    @click.option("-q", "--quiet", is_flag=True, help="Print no rows: the exit code tells.")
-    @click.option("-v", "--verbose", is_flag=True, help="All columns in tables, notes on stderr.")
+    @click.option(
+        "-q", "--quiet", is_flag=True, help="Print no rows; the exit code has the result."
+    )
+    @click.option(
+        "-v", "--verbose", is_flag=True, help="Show all columns in tables, and notes on stderr."
+    )
     @no_pager_option
     @functools.wraps(function)
     def run(

@@ -56,7 +56,7 @@ def conversion_options(function: F) -> F:
             click.option(
                 "--to-file-queues",
                 is_flag=True,
-                help="Of a store with queues in RocksDB (5.x) make one with files; needs --yes.",
+                help="Turn a store with queues in RocksDB (5.x) into one with files; needs --yes.",
             ),
             click.option(
                 "--from-log-alone",
@@ -69,8 +69,8 @@ def conversion_options(function: F) -> F:
                 metavar="TOPIC:QUEUE=N",
                 type=_MinOffset(),
                 multiple=True,
-                help="With --from-log-alone: where a queue goes on of which the log has no message "
-                "left; repeatable.",
+                help="With --from-log-alone: where a queue without messages in the log continues; "
+                "repeatable.",
             ),
             click.option(
                 "--min-offsets",

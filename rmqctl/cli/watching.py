@@ -33,11 +33,9 @@ def watch_options(function: F) -> F:
         type=click.FloatRange(0.01, 3600),
         default=INTERVAL_SECONDS,
         show_default=True,
-        help="With --watch: how often to look.",
+        help="With --watch: seconds between two looks.",
     )(function)
-    return click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")(
-        function
-    )
+    return click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")(function)
 
 
 def watch(settings: Settings, main_type: str, interval: float, ask: Question) -> int:

@@ -9,7 +9,7 @@ class PartRow(TypedDict):
     """What a backup has of a directory of the store."""
 
     type: Literal["part"]
-    part: Annotated[str, "the directory; `other` for the files that lie in none"]
+    part: Annotated[str, "the directory; `other` for files that are in none"]
     files: Annotated[int, FILES, "files"]
     data_bytes: Annotated[int, BYTES, "their length up to the last byte that is not zero"]
     stored_bytes: Annotated[
@@ -39,9 +39,11 @@ class BackupRow(TypedDict):
         "before which physical offset queues and index end in it: less than the log's end where a "
         "broker's dispatch stood still, or its last records have no unit",
     ]
-    is_live: Annotated[bool, "a broker wrote meanwhile, and what it wrote behind these was cut"]
+    is_live: Annotated[
+        bool, "a broker wrote meanwhile; what it wrote after these offsets is not in the backup"
+    ]
     id: Annotated[str, "SHA-256 of the manifest"]
-    base: Annotated[str | None, "id of the backup that it goes on from; null: it is a full one"]
+    base: Annotated[str | None, "id of the backup on which it builds; null: it is a full one"]
 
 
 class BackupProblemRow(TypedDict):
@@ -58,8 +60,10 @@ class BackupCreateSummary(TypedDict):
     output: Annotated[str, "directory, file or URL"]
     dry_run: Annotated[bool, "nothing was written"]
     id: Annotated[str, "SHA-256 of the manifest"]
-    base: Annotated[str | None, "id of the backup that it goes on from; null: it is a full one"]
-    is_live: Annotated[bool, "a broker wrote meanwhile, and what it wrote behind these was cut"]
+    base: Annotated[str | None, "id of the backup on which it builds; null: it is a full one"]
+    is_live: Annotated[
+        bool, "a broker wrote meanwhile; what it wrote after these offsets is not in the backup"
+    ]
     min_physical_offset: Annotated[int | None, BYTES, "where the log begins"]
     physical_offset: Annotated[int | None, BYTES, "where it ends in the backup"]
     dispatched_offset: Annotated[

@@ -78,7 +78,7 @@ class DelayLevelRow(TypedDict):
     progress: Annotated[int | None, MESSAGES, "its offset in `config/delayOffset.json`"]
     min_offset: Annotated[int, MESSAGES, "offset of the oldest message within reach"]
     max_offset: Annotated[int, MESSAGES, "offset that the next message gets"]
-    next_offset: Annotated[int | None, MESSAGES, "where a broker goes on; null without a queue"]
+    next_offset: Annotated[int | None, MESSAGES, "where a broker continues; null without a queue"]
     pending: Annotated[int, MESSAGES, "messages from there on"]
     due: Annotated[int, MESSAGES, "of these, what a broker would deliver now"]
     next_delivery_timestamp: Annotated[
@@ -100,8 +100,8 @@ class DeliveryRow(TypedDict):
     delivered_before: Annotated[
         int,
         MESSAGES,
-        "messages of which a copy stood there already: delivered once more, or with "
-        "`--skip-delivered` passed over",
+        "messages with a copy there already: delivered once more, or with `--skip-delivered` "
+        "skipped",
     ]
     passed_over: Annotated[
         int, MESSAGES, "messages that `undelivered` rows name and that do not stop the level"
@@ -122,7 +122,7 @@ class UndeliveredRow(TypedDict):
     messages: Annotated[int, MESSAGES, "how many"]
     physical_offset: Annotated[int | None, BYTES, "where the record of the first is, or was"]
     reason: Annotated[str, "[why](../how-to/delayed-messages.md#messages-that-cannot-be-delivered)"]
-    stops_the_level: Annotated[bool, "whether what stands behind it waits"]
+    stops_the_level: Annotated[bool, "whether the messages after it wait"]
     detail: Annotated[str, "what was found"]
     next_step: Annotated[str, "what to do"]
 

@@ -64,7 +64,8 @@ class CheckpointTimeRow(TypedDict):
     stored_timestamp: Annotated[
         int | None,
         MILLISECONDS,
-        "up to which store time it says that all is on disk; null where there is no checkpoint",
+        "store time up to which it says that everything is on disk; null where there is no "
+        "checkpoint",
     ]
     new_timestamp: Annotated[
         int | None,
@@ -105,7 +106,7 @@ class SimulateStartSummary(TypedDict):
     reput_from: Annotated[
         int | None,
         BYTES,
-        "physical offset from which records are dispatched again behind the recovery; null where "
+        "physical offset from which records are dispatched again after the recovery; null where "
         "nothing is (5.3.3 does all of it within the recovery)",
     ]
     bytes_to_scan: Annotated[int, BYTES, "log that the start reads"]
@@ -168,7 +169,7 @@ class CorruptedRow(TypedDict):
     path: Annotated[str, "the file or directory, relative to the store"]
     position: Annotated[int | None, BYTES, "place in the file; null where there is no one place"]
     length: Annotated[int, BYTES, "how much of it"]
-    physical_offset: Annotated[int | None, BYTES, "place in the log, of what lies there"]
+    physical_offset: Annotated[int | None, BYTES, "place in the log"]
     what: Annotated[str, "what was done, in words"]
 
 

@@ -18,13 +18,13 @@ class AbsentKeyRow(TypedDict):
 class IndexKeysSummary(TypedDict):
     type: Literal["summary"]
     keys: Annotated[int, "keys that were asked for"]
-    absent_keys: Annotated[int, "keys of which there is no message"]
+    absent_keys: Annotated[int, "keys without a message"]
     messages: Annotated[int, MESSAGES, "messages printed"]
     collisions: Annotated[int, ITEMS, "hits of another topic or key with the same hash"]
     missing: Annotated[int, ITEMS, "hits whose record is not in the log"]
     index_files: Annotated[int, FILES, "index files of the store"]
     body_crc_mismatches: NotRequired[
-        Annotated[int, MESSAGES, "messages whose body, as shown, is not what was stored"]
+        Annotated[int, MESSAGES, "messages whose body, as shown, does not match its CRC"]
     ]
 
 

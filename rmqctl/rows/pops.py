@@ -23,8 +23,8 @@ class PopCheckPointRow(TypedDict):
     lost: Annotated[
         int,
         MESSAGES,
-        "of the waiting ones, those that are before the queue's first message or behind its last, "
-        "or whose topic is not in `topics.json`: a broker gives them back to nobody",
+        "of the waiting ones, those that are before the queue's first message or after its last, "
+        "or whose topic is not in `topics.json`: a broker gives them back to no consumer",
     ]
     queue_offsets: Annotated[list[int], "queue offsets of the waiting ones"]
     pop_timestamp: Annotated[int, MILLISECONDS, "when they were taken"]
@@ -90,7 +90,7 @@ class PopLsSummary(TypedDict):
     messages: Annotated[int, MESSAGES, "messages that are taken and not acknowledged"]
     due: Annotated[int, MESSAGES, "of these, what a broker gives back at once"]
     lost: Annotated[int, MESSAGES, "of these, what it cannot give back"]
-    acked: Annotated[int, "check points of which all is acknowledged"]
+    acked: Annotated[int, "check points whose messages are all acknowledged"]
     ordered_queues: Annotated[int, QUEUES, "queues that are popped in order"]
     blocked_queues: Annotated[int, QUEUES, "of these, blocked ones"]
     next_visible_timestamp: Annotated[

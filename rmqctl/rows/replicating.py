@@ -27,7 +27,7 @@ class ReplicatedRow(TypedDict):
     master_max_offset: Annotated[
         int, BYTES, "where the master's log ended when it was last asked, at most ten seconds ago"
     ]
-    behind_bytes: Annotated[int, BYTES, "what of that the copy has not"]
+    behind_bytes: Annotated[int, BYTES, "bytes of that which the copy does not have"]
     records: Annotated[int, MESSAGES, "records that were copied by this run"]
     bytes: Annotated[int, BYTES, "bytes of log that were"]
 
@@ -50,7 +50,7 @@ class ReplicateSummary(TypedDict):
     connections: Annotated[int, "connections to the master"]
     caught_up: Annotated[bool, "whether the copy had all that the master had when it was asked"]
     body_crc_mismatches: Annotated[
-        int, MESSAGES, "copied records whose body is not what was stored, on the master either"
+        int, MESSAGES, "copied records whose body does not match its CRC, as on the master"
     ]
     errors: Annotated[int | None, "findings of `--verify`; null without"]
     warnings: Annotated[int | None, "likewise"]

@@ -46,7 +46,7 @@ class FindingRow(TypedDict):
     topic: Annotated[str | None, "topic"]
     queue_id: Annotated[int | None, "queue of the topic"]
     queue_offset: Annotated[int | None, MESSAGES, "first message concerned"]
-    expected: Annotated[str | None, "what should stand there"]
+    expected: Annotated[str | None, "what should be there"]
     found: Annotated[str | None, "what does"]
     advice: Annotated[str, "the next step"]
     command: Annotated[

@@ -54,13 +54,13 @@ class SalvageSummary(TypedDict):
     gaps: Annotated[int, "stretches between them"]
     gap_bytes: Annotated[int, BYTES, "their length"]
     restored: Annotated[int, MESSAGES, "messages that were put right, or came from the other store"]
-    lost: Annotated[int, MESSAGES, "messages that are lost, as far as a queue tells of them"]
+    lost: Annotated[int, MESSAGES, "lost messages, as far as a queue has units of them"]
     placeholders: Annotated[int, MESSAGES, "marked messages in the places of lost ones"]
     fillers: Annotated[int, "records that fill gaps, which no consumer gets"]
     passed_over: Annotated[
         int | None,
         MESSAGES,
-        "sound messages that a consumer may pass over behind an empty number, for a broker goes on "
+        "sound messages that a consumer may skip after an empty number, because a broker continues "
         "in the log's second file there; null with `--dry-run`, as the next three",
     ]
     queues: Annotated[int | None, QUEUES, "queues of the new store"]

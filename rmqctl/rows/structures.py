@@ -65,8 +65,8 @@ class MessageRow(TypedDict):
     status: NotRequired[
         Annotated[
             str,
-            "with `--body-as`: `ok`, or `body-crc-mismatch`: the stored body is not what was "
-            "stored, for its CRC-32 is another than `body_crc`. The exit status is 1 then, and a "
+            "with `--body-as`: `ok`, or `body-crc-mismatch`: the body has changed since it was "
+            "stored, because its CRC-32 differs from `body_crc`. The exit status is 1 then, and a "
             "note says so",
         ]
     ]
@@ -91,8 +91,8 @@ class MessageRow(TypedDict):
     found_by: NotRequired[
         Annotated[
             str,
-            "by `find`: how it was found, or where the text stands: `message-id`, `unique-key`, "
-            "`key`, `property`, `body`; the first of these",
+            "by `find`: how it was found, or where the text is: `message-id`, `unique-key`, `key`, "
+            "`property`, `body`; the first of these",
         ]
     ]
 
@@ -119,7 +119,7 @@ class DamageRow(TypedDict):
     ]
     length: Annotated[int | None, BYTES, "how far it is to the next record"]
     reason: Annotated[str, "a [finding code](findings.md)"]
-    expected: Annotated[str, "what should stand there"]
+    expected: Annotated[str, "what should be there"]
     found: Annotated[str, "what does"]
 
 
@@ -136,7 +136,7 @@ class MovedRow(TypedDict):
         "`files-deleted`: what lay before `to_offset` has gone unread",
     ]
     from_offset: Annotated[int, "where it read: a physical offset, in `pull` a queue offset"]
-    to_offset: Annotated[int, "where it goes on"]
+    to_offset: Annotated[int, "where it continues"]
 
 
 class QueueDamageRow(TypedDict):
@@ -152,7 +152,7 @@ class QueueDamageRow(TypedDict):
         "`units-never-written`; `file-length-mismatch`: the file ends before its time, or "
         "does not end (`length` 0); `consumequeue-file-missing`",
     ]
-    expected: Annotated[str, "what should stand there"]
+    expected: Annotated[str, "what should be there"]
     found: Annotated[str, "what does"]
 
 
@@ -309,7 +309,7 @@ class StoreRow(TypedDict):
     ]
     allocated_bytes: Annotated[int, BYTES, "disk space in use; holes do not count"]
     foreign: Annotated[
-        list[str], "what lies in `commitlog/` and `index/` and is no file of the store"
+        list[str], "files in `commitlog/` and `index/` that are not files of the store"
     ]
     irregular: Annotated[
         list[str],

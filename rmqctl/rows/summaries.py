@@ -4,7 +4,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 
 from rmqctl.rows.field import BYTES, FILES, ITEMS, MESSAGES, PERCENT, QUEUES, TOPICS, UNITS, Kind
 
-_MISMATCHES = "with `--body-as`, where there are any: messages whose body is not what was stored"
+_MISMATCHES = "with `--body-as`, where there are any: messages whose body does not match its CRC"
 
 
 class PullSummary(TypedDict):
@@ -22,14 +22,14 @@ class PullSummary(TypedDict):
     messages: Annotated[int, MESSAGES, "messages printed"]
     suggest_pulling_from_slave: Annotated[
         bool,
-        "the last message looked at lies so far back that a broker would take it for being on disk",
+        "the last message that was looked at is so old that a broker would take it as on disk",
     ]
     passed_over: NotRequired[
         Annotated[
             int,
             MESSAGES,
-            "where there are any: messages left out, since their unit or record cannot be read, "
-            "or since one before them is gone, with its whole log file as a broker takes it",
+            "where there are any: messages left out because their unit or record cannot be read, "
+            "or because one before them is gone (a broker then takes its whole log file as gone)",
         ]
     ]
     filter_errors: NotRequired[
@@ -151,7 +151,7 @@ class WalkCommitlogSummary(TypedDict):
     blanks: Annotated[int, "blanks printed"]
     damages: Annotated[int, "damaged stretches printed"]
     next_offset: Annotated[int, BYTES, "where the walk stopped"]
-    residue: Annotated[int, BYTES, "bytes behind the end of the log that are not zero"]
+    residue: Annotated[int, BYTES, "bytes after the end of the log that are not zero"]
     body_crc_mismatches: NotRequired[Annotated[int, MESSAGES, _MISMATCHES]]
 
 
@@ -270,14 +270,14 @@ class GroupsSummary(TypedDict):
     queues: Annotated[int, QUEUES, "offsets of queues that they have"]
     lag: Annotated[int, MESSAGES, "what they have still to read"]
     missed: Annotated[int, MESSAGES, "what was deleted before they have read it"]
-    past_queue: Annotated[int, QUEUES, "offsets that lie past the end of their queue"]
+    past_queue: Annotated[int, QUEUES, "offsets that are past the end of their queue"]
 
 
 class GroupSetOffsetSummary(TypedDict):
     type: Literal["summary"]
     dry_run: Annotated[bool, "nothing was changed"]
     queues: Annotated[int, QUEUES, "queues that were asked for"]
-    changed: Annotated[int, QUEUES, "queues whose offset is another one now"]
+    changed: Annotated[int, QUEUES, "queues whose offset has changed"]
     skipped: Annotated[int, MESSAGES, "of all queues"]
     read_again: Annotated[int, MESSAGES, "of all queues"]
     file: Annotated[str, "the file that holds the offsets"]
@@ -364,7 +364,7 @@ class TransactionEndSummary(TypedDict):
     type: Literal["summary"]
     done: Annotated[int, "transactions ended"]
     refused: Annotated[int, "transactions refused"]
-    not_tried: Annotated[int, "transactions behind a put that was refused"]
+    not_tried: Annotated[int, "transactions after a put that was refused"]
 
 
 KINDS = (

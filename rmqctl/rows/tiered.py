@@ -25,7 +25,7 @@ class TieredQueueRow(TypedDict):
     topic_id: Annotated[int | None, "its number in the index; null: the metadata has none"]
     queue_id: Annotated[int, "queue"]
     min_offset: Annotated[int | None, MESSAGES, "queue offset of the first unit; null: no unit"]
-    max_offset: Annotated[int | None, MESSAGES, "queue offset behind the last unit"]
+    max_offset: Annotated[int | None, MESSAGES, "queue offset after the last unit"]
     messages: Annotated[int, MESSAGES, "units that are there"]
     log_bytes: Annotated[int, BYTES, "records that are there"]
     segments: Annotated[int, FILES, "segments of its log and queue"]
@@ -61,7 +61,7 @@ class TieredIndexFileRow(TypedDict):
     """A file of the index, uploaded or not."""
 
     type: Literal["tiered_index_file"]
-    state: Annotated[str, "`uploaded`; `local`: it stands in `tiered_index_file/` of the store"]
+    state: Annotated[str, "`uploaded`; `local`: it is in `tiered_index_file/` of the store"]
     begin_timestamp: Annotated[int, MILLISECONDS, "when it was made"]
     end_timestamp: Annotated[int, MILLISECONDS, "store time of the newest message in it"]
     slots: Annotated[int | None, SLOTS, "slots; null: the file does not tell"]
@@ -93,7 +93,7 @@ class TieredWalkSummary(TypedDict):
     messages: Annotated[int, MESSAGES, "rows of type message"]
     blanks: Annotated[int, "rows of type blank"]
     damages: Annotated[int, "rows of type damage"]
-    residue: Annotated[int, BYTES, "bytes behind the ends of logs that are no record"]
+    residue: Annotated[int, BYTES, "bytes after the ends of logs that are not a record"]
 
 
 class TieredQuerySummary(TypedDict):
@@ -102,7 +102,7 @@ class TieredQuerySummary(TypedDict):
     type: Literal["summary"]
     messages: Annotated[int, MESSAGES, "rows of type message"]
     collisions: Annotated[int, ITEMS, "items with the hash, of another topic or key"]
-    lost: Annotated[int, ITEMS, "items with the hash whose record is not there"]
+    lost: Annotated[int, ITEMS, "items with the hash whose record is missing"]
     index_files: Annotated[int, FILES, "files of the index that were looked at"]
     unreadable: Annotated[int, FILES, "of these, files that contradict themselves"]
 

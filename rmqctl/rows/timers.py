@@ -36,8 +36,8 @@ class TimerMessageRow(TypedDict):
     copy_offset: Annotated[
         int | None,
         BYTES,
-        "of one that is due or overdue: where the log has a copy in its topic, so that it was "
-        "delivered and that is not recorded; null: there is none, or no UNIQ_KEY to find it by",
+        "of a due or overdue message: where the log has a copy of it in its topic (it was "
+        "delivered, but this is not recorded); null: there is none, or no UNIQ_KEY to find it by",
     ]
 
 
@@ -59,7 +59,7 @@ class TimerLsSummary(TypedDict):
         "up to where the timer has delivered, by `config/timercheck`; null without that",
     ]
     queue_offset: Annotated[
-        int, MESSAGES, "where the next start goes on with `rmq_sys_wheel_timer`"
+        int, MESSAGES, "where the next start continues in `rmq_sys_wheel_timer`"
     ]
 
 
@@ -81,15 +81,13 @@ class TimerRebuildSummary(TypedDict):
         "no check point that tells",
     ]
     done: Annotated[int, MESSAGES, "messages that the timer was through with"]
-    delivered_before: Annotated[
-        int, MESSAGES, "messages of which a copy stands in their topic: left out"
-    ]
-    superseded: Annotated[int, MESSAGES, "records of which there is a later one, rolled: left out"]
-    gone: Annotated[int, MESSAGES, "units of the queue whose record is not there: lost"]
+    delivered_before: Annotated[int, MESSAGES, "messages with a copy in their topic; left out"]
+    superseded: Annotated[int, MESSAGES, "records with a later one, rolled; left out"]
+    gone: Annotated[int, MESSAGES, "units of the queue whose record is missing: lost"]
     unreadable: Annotated[int, MESSAGES, "records without a time of delivery: left out"]
     read_timestamp: Annotated[int, MILLISECONDS, "the first slot that the next start delivers"]
     queue_offset: Annotated[
-        int, MESSAGES, "where the next start goes on with `rmq_sys_wheel_timer`"
+        int, MESSAGES, "where the next start continues in `rmq_sys_wheel_timer`"
     ]
     kept: Annotated[list[str], "directory in which the former files are kept"]
 
@@ -108,7 +106,7 @@ class TimerDeliverSummary(TypedDict):
     type: Literal["summary"]
     due: Annotated[int, MESSAGES, "messages that are due, or overdue"]
     delivered: Annotated[int, MESSAGES, "put into their topic; with `--dry-run`: what would be"]
-    delivered_before: Annotated[int, MESSAGES, "of which a copy stands in their topic: passed over"]
+    delivered_before: Annotated[int, MESSAGES, "messages with a copy in their topic; skipped"]
     undelivered: Annotated[int, MESSAGES, "that cannot be delivered: they stay in the timer"]
     kept: Annotated[list[str], "directory in which the former timer is kept"]
 

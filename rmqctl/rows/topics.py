@@ -107,8 +107,8 @@ class GroupQueueRow(TypedDict):
     ]
     state: Annotated[
         str,
-        "`past-queue` (its offset lies behind the queue's end), `before-queue` (in front of its "
-        "first message), `no-queue`, `ok`",
+        "`past-queue` (its offset is past the queue's end), `before-queue` (its offset is before "
+        "the queue's first message), `no-queue`, `ok`",
     ]
 
 

@@ -104,7 +104,7 @@ def test_a_dry_run_has_nobody_go_on_behind_what_was_not_stored(
     done = cli(*put, "--dry-run", store=store)
     assert done.code == 2 and "line 2: not JSON" in done.err
     assert "Nothing was stored" in done.err and "tail" not in done.err
-    assert "go on with `tail -n +2`" in cli(*put, store=store).err
+    assert "continue with `tail -n +2`" in cli(*put, store=store).err
 
 
 @pytest.mark.parametrize("is_there", [False, True])

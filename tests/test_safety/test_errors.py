@@ -50,7 +50,7 @@ def test_the_command_line_adds_its_options(tmp_path: Path) -> None:
     assert str(no_store.value).endswith("that holds commitlog/ and consumequeue/.")
     assert no_store.value.for_command_line.endswith("with --store.")
     consent = NeedsConsent(reason="{} goes.")
-    assert str(consent) == "{} goes. Nothing was changed. It is done with consent only."
+    assert str(consent) == "{} goes. Nothing was changed. It needs your consent."
     assert consent.for_command_line.endswith("Say --yes to do it, or --dry-run to see the plan.")
 
 

@@ -62,7 +62,7 @@ def command() -> None:
     "--base",
     metavar="BACKUP",
     type=click.Path(),
-    help="Hold only what has changed since this backup (or its manifest).",
+    help="Copy only what has changed since this backup (or its manifest).",
 )
 @dry_run_option
 @common
@@ -120,8 +120,8 @@ def verify(settings: Settings, backups: tuple[str, ...]) -> int:
     """Read backups through, and compare hashes.
 
     Each backup is read by itself; the summary says whether together they make a store. Prints rows
-    of type backup_problem, then a summary. What the store is worth, `rmqctl verify` says of a
-    restored one.
+    of type backup_problem, then a summary. Whether the store itself is sound, `rmqctl verify` says
+    after a restore.
     """
     from rmqctl.operations.backup.check import Verification
 
@@ -142,8 +142,8 @@ def verify(settings: Settings, backups: tuple[str, ...]) -> int:
 def ls(settings: Settings, backups: tuple[str, ...]) -> None:
     """List backups by their manifests.
 
-    When they were made, of what, and which goes on from which; nothing else of them is read. Prints
-    a row of type backup for each, the oldest first, then a summary.
+    Shows when each was made, of what, and on which other backup it builds. Nothing else of them is
+    read. Prints a row of type backup for each, the oldest first, then a summary.
     """
     from rmqctl.operations.backup.check import listed
 

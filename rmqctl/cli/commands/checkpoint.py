@@ -27,7 +27,7 @@ _UNSOUND = "there is no checkpoint, or it says too much"
     ],
 )
 def command() -> None:
-    """Show or set from where a start after a crash reads."""
+    """Show or set where a start after a crash begins to read."""
 
 
 @make(
@@ -56,9 +56,9 @@ def show(settings: Settings) -> int:
 def compute(settings: Settings) -> int:
     """Compute the latest checkpoint that the data proves right.
 
-    Reads the whole store, as verify does. The log's time is that of its newest record; those of
-    queues and index end before the first record at which something is found, which the row names.
-    The summary says what a start after a crash would read with these times. Nothing is changed.
+    Reads the whole store, as verify does. The log's time is that of its newest record. Those of
+    queues and index end before the first record with a finding, which the row names. The summary
+    says what a start after a crash would read with these times. Nothing is changed.
     """
     return _print(settings, _computed(settings))
 
@@ -75,16 +75,22 @@ def compute(settings: Settings) -> int:
 @dry_run_option
 @click.option("--yes", is_flag=True, help="Consent to the change.")
 @click.option("--computed", is_flag=True, help="Set what `checkpoint compute` says.")
-@click.option("--physic", metavar="TIME", type=Time(), help="Log on disk up to this store time.")
-@click.option("--logics", metavar="TIME", type=Time(), help="Queues on disk up to this store time.")
-@click.option("--index", metavar="TIME", type=Time(), help="Index on disk up to this store time.")
+@click.option(
+    "--physic", metavar="TIME", type=Time(), help="Store time up to which the log is on disk."
+)
+@click.option(
+    "--logics", metavar="TIME", type=Time(), help="Store time up to which the queues are on disk."
+)
+@click.option(
+    "--index", metavar="TIME", type=Time(), help="Store time up to which the index is on disk."
+)
 @common
 def set_(settings: Settings, dry_run: bool, yes: bool, computed: bool, **times: int | None) -> None:
     """Set the checkpoint, under the store's lock.
 
     A time later than the newest record is refused; 0 makes a start after a crash read the whole
-    log. What is not given stays as it is. Prints a row of type checkpoint_time for each time, then
-    a summary: what a start after a crash would read then.
+    log. Times that are not given stay as they are. Prints a row of type checkpoint_time for each
+    time, then a summary of what a start after a crash would then read.
     """
     from rmqctl.operations.doctor import checkpoint
 

@@ -46,13 +46,13 @@ def instead_options(function: F) -> F:
         "--file-reserved-time",
         metavar="H",
         type=Whole(0, INT_MAX),
-        help="Keep files for so many hours, whatever broker.conf says.",
+        help="Hours to keep files, instead of broker.conf's.",
     )
     @click.option(
         "--delete-when",
         metavar="HOURS",
         type=_Hours(),
-        help="Delete at these hours, such as '04;16', whatever broker.conf says.",
+        help="Delete at these hours, such as '04;16', instead of broker.conf's.",
     )
     @click.option(
         "--max-used-ratio",
@@ -118,7 +118,7 @@ def command(
     Log files that were not modified for fileReservedTime go at the hours of deleteWhen, or when a
     disk is fuller than diskMaxUsedSpaceRatio; above 85 % all but the last go, until there is room.
     Queues and index follow. Prints rows of type file in the order of deletion, rows of type
-    progress (who has read how far, and would lose what), then a summary.
+    progress (how far each group has read, and what it would lose), then a summary.
     """
     from rmqctl.engine.settings.filesizes import unproven_log_file
     from rmqctl.operations.change import clean

@@ -58,8 +58,8 @@ def check(settings: Settings) -> int:
 def stores(settings: Settings) -> int:
     """List the stores that have names: --store @NAME.
 
-    The names stand in rmqctl/config.toml below XDG_CONFIG_HOME, or ~/.config: a table for each,
-    such as [stores.prod-a], with the paths `store`, `broker_conf` or both. Prints rows of type
+    The names are in rmqctl/config.toml below XDG_CONFIG_HOME, or ~/.config: a table for each, such
+    as [stores.prod-a], with the paths `store`, `broker_conf` or both. Prints rows of type
     named_store, then a summary. Nothing of a store is read.
     """
     from rmqctl.cli.place import named_stores, problem_of, root_or_none, user_config

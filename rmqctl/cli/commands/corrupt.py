@@ -44,7 +44,11 @@ KINDS = (
     help=f"{', '.join(KINDS)} (repeatable). By default the seed chooses.",
 )
 @click.option(
-    "--seed", metavar="N", type=Whole(0, 1 << 32), default=1, help="Where it hits; 1 by default."
+    "--seed",
+    metavar="N",
+    type=Whole(0, 1 << 32),
+    default=1,
+    help="Seed that chooses the places; 1 by default.",
 )
 @common
 def command(settings: Settings, output: Path, kinds: tuple[str, ...], seed: int) -> None:
@@ -52,7 +56,8 @@ def command(settings: Settings, output: Path, kinds: tuple[str, ...], seed: int)
 
     The store is only read. Its copy appears when all is done, holes kept; the same kinds and seed
     hit the same places. Prints a row of type corrupted for each thing that was done, and where,
-    then a summary; with -q find out yourself: lint, verify, simulate-start.
+    then a summary; with -q it prints nothing, so that you find out with lint, verify and
+    simulate-start.
     """
     from rmqctl.cli.outside import check_outside
     from rmqctl.operations.doctor.corrupt import corrupt, corrupted_row, summary_row

@@ -31,7 +31,7 @@ def command(settings: Settings, other: Path) -> int:
     messages, and the topics and groups of config/. The first store is a, the second b; with one
     name it is b, and --store is a. Both are only read.
 
-    Prints rows of type difference, then a summary. One broker.conf counts for both.
+    Prints rows of type difference, then a summary. One broker.conf applies to both.
     """
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.operations.look.diff import Diff

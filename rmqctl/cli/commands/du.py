@@ -30,7 +30,7 @@ from rmqctl.cli.settings import Settings
     show_default=True,
     help="Some of topic, queue, tag, producer-host, day.",
 )
-@click.option("--disk", is_flag=True, help="Only the space on disk: the log is not read.")
+@click.option("--disk", is_flag=True, help="Print only the space on disk; the log is not read.")
 @topic_option()
 @time_range
 @limit_option

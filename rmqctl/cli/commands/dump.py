@@ -90,7 +90,7 @@ _EXITS = {1: "something in the structure does not fit"}
 @decompress_options
 @common
 def record(settings: Settings, offset: int, decompress_limit: int | None) -> int:
-    """Explain what stands at a physical offset of the log."""
+    """Explain what is at a physical offset of the log."""
     from rmqctl.operations.look.dump import dump_record
 
     return _show(settings, lambda store: dump_record(store, offset, decompress_limit))

@@ -63,9 +63,9 @@ _NOT_SEARCHED = {
 def command(settings: Settings, **wanted: Any) -> int:
     """Find messages by a key, a message id, or any text.
 
-    Asks the index for TEXT as a key or unique key of every topic, and the log for the message whose
-    id it is; with --scan it reads the log too: every property and body, compressed ones as well.
-    Prints rows of type message with found_by, then a summary, and says what it did not look at.
+    Looks for TEXT in the index as a key or unique key of every topic, and in the log as a message
+    id; with --scan it reads the log too: every property and body, compressed ones as well. Prints
+    rows of type message with found_by, then a summary, and says where it did not look.
     """
     from rmqctl.cli.advice import line_for
     from rmqctl.operations.look.find import Wanted, find

@@ -46,7 +46,7 @@ _MOST_TOLD = 20
 def command() -> None:
     """Look at many stores: one row each.
 
-    A store that cannot be read is a row with its error, and never the end of the run.
+    A store that cannot be read gets a row with its error, and does not end the run.
     """
 
 
@@ -57,14 +57,16 @@ def fleet_options(function: Callable[..., int | None]) -> Callable[..., int | No
             "--html",
             metavar="FILE",
             type=click.Path(path_type=Path, dir_okay=False),
-            help="Write one page: what was not read, what is not sound, all stores.",
+            help="Write one HTML page: stores not read, stores with findings, all stores.",
         ),
-        click.option("--again", is_flag=True, help="With --state: look at all, changed or not."),
+        click.option(
+            "--again", is_flag=True, help="With --state: look at all stores, changed or not."
+        ),
         click.option(
             "--state",
             metavar="DIR",
             type=click.Path(path_type=Path, file_okay=False),
-            help="Keep what is done here, as Parquet, and pass over what has not changed since.",
+            help="Keep the results here, as Parquet, and skip stores that have not changed since.",
         ),
         click.option(
             "--jobs",
@@ -76,7 +78,8 @@ def fleet_options(function: Callable[..., int | None]) -> Callable[..., int | No
             "--broker-conf",
             metavar="FILE",
             type=click.Path(),
-            help="Their broker.conf, by {name} and {path} in it; by default the one beside each.",
+            help="Their broker.conf; {name} and {path} stand for the store's. Default: the one "
+            "beside each store.",
         ),
         click.option(
             "--stores",
@@ -106,8 +109,8 @@ def verify(settings: Settings, **options: Any) -> int:
     """Check every store of a list.
 
     Prints a row of type fleet_store for each: records, findings by severity, the worst code, the
-    range of the log and its times, then a summary. `rmqctl verify` of a store has its findings. The
-    exit status is the worst of all stores.
+    range of the log and its times, then a summary. `rmqctl verify` lists the findings of one store.
+    The exit status is the worst of all stores.
     """
     return _run(settings, "verify", options)
 
@@ -138,7 +141,7 @@ def stats(settings: Settings, **options: Any) -> int:
     ],
     exits={1: "damage was met in some store"},
 )
-@click.option("--disk", is_flag=True, help="Only the space on disk: no log is read.")
+@click.option("--disk", is_flag=True, help="Print only the space on disk; no log is read.")
 @fleet_options
 def du(settings: Settings, disk: bool, **options: Any) -> int:
     """Count the bytes of every store of a list.

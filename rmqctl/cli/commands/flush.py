@@ -32,7 +32,7 @@ from rmqctl.cli.settings import Settings
 def command(settings: Settings, structure: str, dry_run: bool) -> None:
     """Force the data to disk and advance the checkpoint.
 
-    Units and index items that a killed writer left undone are written first. Prints a row of type
+    First writes the units and index items that a killed writer did not write. Prints a row of type
     flush for each structure, with the physical offsets between which the log, or what is derived
     from it, may not have been on disk, and a row of type checkpoint. With --dry-run only a row of
     type recovery, when there is something to bring in order.

@@ -81,11 +81,11 @@ def command() -> None:
 def set_offset(
     settings: Settings, group_name: str, topic: str, dry_run: bool, yes: bool, **request: Any
 ) -> None:
-    """Set where a consumer group goes on, while no broker runs.
+    """Set the offset from which a consumer group continues.
 
-    Changes config/consumerOffset.json, whose content before goes to its .bak copy; the old offsets
-    are noted in config/rmqctl-offsets.ndjson as well. Prints rows of type offset_change, then a
-    summary. Consumers that broadcast keep their offsets themselves.
+    Needs a store without a running broker. Changes config/consumerOffset.json; its old content goes
+    to the .bak copy, and the old offsets to config/rmqctl-offsets.ndjson as well. Prints rows of
+    type offset_change, then a summary. Consumers that broadcast keep their offsets themselves.
     """
     from rmqctl.operations.change import groupoffsets
 

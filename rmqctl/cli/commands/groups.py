@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     help="Only this consumer group.",
 )
 @topic_option()
-@click.option("--queues", "per_queue", is_flag=True, help="One row a queue.")
+@click.option("--queues", "per_queue", is_flag=True, help="Print one row for each queue.")
 @watch_options
 @common
 def command(
@@ -48,11 +48,11 @@ def command(
     watch: bool,
     interval: float,
 ) -> int:
-    """Show who has read how far: lag in messages and time.
+    """Show the lag of each consumer group, in messages and time.
 
     Offsets are those of config/consumerOffset.json, which a broker writes every five seconds.
-    Prints rows of type group, with --queues group_queue, then a summary. missed are messages that
-    were deleted before the group has read them.
+    Prints rows of type group, with --queues group_queue, then a summary. missed counts messages
+    that were deleted before the group had read them.
     """
     from rmqctl.cli.place import is_typed
     from rmqctl.operations.look import groups

@@ -36,9 +36,9 @@ from rmqctl.cli.spark_options import LOCAL, is_local, spark_options, spark_sessi
 @click.option(
     "--ignore-body-crc",
     is_flag=True,
-    help="Store bodies that are not what body_crc and body_length say.",
+    help="Also store bodies that do not match body_crc and body_length.",
 )
-@click.option("--ignore-unknown", is_flag=True, help="Pass over columns that no message has.")
+@click.option("--ignore-unknown", is_flag=True, help="Ignore columns that no message has.")
 @spark_options(LOCAL)
 @common
 def command(
@@ -51,11 +51,11 @@ def command(
 ) -> int:
     """Make a new store from files of messages, in parallel.
 
-    Columns, or the fields of a line, are those of `put --from`, but for delay_level. What export,
-    and walk, pull, find, index query and message with --body-as, print of messages is such; what
-    follows from the rest, or is the old store's, is passed over. Messages stay what they were: a
-    transaction keeps its state, and a DELAY property delays nothing. Offsets, ids and store times
-    are the new store's. The store appears when all of it is written.
+    Columns, or the fields of a line, are those of `put --from`, but for delay_level. Rows of
+    export, and of walk, pull, find, index query and message with --body-as, can be given as they
+    are; fields that follow from others, or belong to the old store, are ignored. Messages stay what
+    they were: a transaction keeps its state, and a DELAY property delays nothing. Offsets, ids and
+    store times are the new store's. The store appears when all of it is written.
     """
     asked = {"ignore_body_crc": ignore_body_crc, "ignore_unknown": ignore_unknown}
     _check_source(source, kind, options, asked)

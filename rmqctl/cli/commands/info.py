@@ -12,8 +12,8 @@ from rmqctl.cli.settings import Settings
 def command(settings: Settings) -> None:
     """Show the store at a glance: files, offsets, state.
 
-    Prints one row of type store. Nothing is walked, so it takes no longer on a big store; what it
-    does not understand (files of later versions) it names.
+    Prints one row of type store. It reads no log, so it takes no longer on a big store. It names
+    what it does not understand (files of later versions).
     """
     from rmqctl.operations.look.info import info
 

@@ -18,13 +18,13 @@ from rmqctl.cli.settings import Settings
 )
 @common
 def command(settings: Settings) -> int:
-    """Check names, lengths and rights of the files, at once.
+    """Check names, lengths and permissions of the files.
 
-    Foreign, empty and missing files, lengths against the configuration, owners and rights, limits
-    of open files and maps, a lock that is held, abort, logs of DLedger. No content is looked at,
-    which verify does, so it takes no longer on a big store. Prints rows of type finding, then a
-    summary. Nothing is changed. Severity info is worth knowing and does not count for the exit
-    status.
+    Finds foreign, empty and missing files, lengths that contradict the configuration, wrong owners
+    and permissions, low limits of open files and maps, a held lock, abort, and logs of DLedger. It
+    reads no content, so it takes no longer on a big store; verify does. Prints rows of type
+    finding, then a summary. Nothing is changed. Severity info is worth knowing and does not count
+    for the exit status.
     """
     from rmqctl.cli.findings import FindingsReport, counted
     from rmqctl.operations.doctor.lint import Summary, lint

@@ -38,9 +38,9 @@ def command(
     body: str,
     decompress_limit: int | None,
 ) -> int:
-    """Show messages by their places, or those of a unique key.
+    """Show messages by id, physical offset or unique key.
 
-    A place is a message id or a physical offset. The id's offset is what counts: the broker's
+    A place is a message id or a physical offset. Only the offset in the id counts: the broker's
     address in it may be long gone. Prints one row of type message. Of several places it prints one
     for each, or a row of type absent, and a summary; with --unique-key one for each time the
     message was stored, newest first, and a summary.

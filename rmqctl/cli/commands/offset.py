@@ -36,13 +36,13 @@ _BOUNDARIES = ("nearest", "first", "last", "floor", "ceil")
     type=click.Choice(_BOUNDARIES),
     default=_BOUNDARIES[0],
     show_default=True,
-    help="first or last stored exactly then, floor (last until then), ceil (first from then on), "
-    "or nearest.",
+    help="first or last (stored exactly then), floor (the last until then), ceil (the first from "
+    "then on), or nearest.",
 )
 @click.option(
     "--scan",
     is_flag=True,
-    help="Read every message: right also where the broker's clock was set back.",
+    help="Read every message; also correct if the broker's clock was set back.",
 )
 @common
 def command(
@@ -50,8 +50,8 @@ def command(
 ) -> int:
     """Find the queue offset of a time.
 
-    Store times of messages count, times of files say nothing. Prints one row of type offset, with
-    null for queue_offset when no message answers.
+    Goes by the messages' store times, not by the times of files. Prints one row of type offset,
+    with null for queue_offset when no message matches.
     """
     from rmqctl.operations.look.offset import offset_by_time
 

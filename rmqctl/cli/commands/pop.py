@@ -41,9 +41,13 @@ def command() -> None:
 )
 @topic_option()
 @click.option(
-    "--now", "at", metavar="TIME", type=Time(), help="As if it were this time.  [default: now]"
+    "--now",
+    "at",
+    metavar="TIME",
+    type=Time(),
+    help="Take this as the current time.  [default: now]",
 )
-@click.option("--all", "everything", is_flag=True, help="What is acknowledged, too.")
+@click.option("--all", "everything", is_flag=True, help="Also list what is acknowledged.")
 @limit_option
 @common
 def ls(
@@ -56,11 +60,11 @@ def ls(
 ) -> int:
     """List what was popped and not acknowledged.
 
-    Prints a row of type pop_check_point for each pop that the broker has still to deal with,
-    pop_order for each queue that is popped in order, pop_queue for each queue of the revive topic,
-    then a summary. state is invisible until the time that the consumer asked for; what is due then
-    a broker copies into retry_topic. The offset of a group that pops moves when it takes messages:
-    its lag is that of `rmqctl groups` and what waits here.
+    Prints a row of type pop_check_point for each pop that the broker has not finished, pop_order
+    for each queue that is popped in order, pop_queue for each queue of the revive topic, then a
+    summary. state is invisible until the time that the consumer asked for; after that a broker
+    copies the message into retry_topic. The offset of a group that pops moves when it takes
+    messages, so its lag is that of `rmqctl groups` plus what waits here.
     """
     from rmqctl.engine.messagestore import system_clock
     from rmqctl.operations.look.pop import Chosen, pops

@@ -72,7 +72,8 @@ if TYPE_CHECKING:
     "--physical-memory",
     metavar="BYTES",
     type=Whole(0, LONG_MAX),
-    help="The broker machine's memory, for what it would call on disk; default: this machine's.",
+    help="Memory of the broker's machine, by which it takes messages as on disk or in memory. "
+    "Default: this machine's.",
 )
 @decompress_options
 @body_option

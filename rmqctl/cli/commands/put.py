@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     metavar="TOPIC",
     type=Name(),
     shell_complete=completed("topics"),
-    help="Topic; with --from: of lines that name none.",
+    help="Topic; with --from: that of lines without one.",
 )
 @click.option(
     "--queue-id",
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     "--body-file",
     metavar="FILE",
     type=InputFile(),
-    help="Body; - is stdin, as without either when that is no terminal.",
+    help="File with the body; - is stdin, also the default without --body if stdin is no terminal.",
 )
 @click.option(
     "--flag", metavar="N", type=Whole(-INT_MAX - 1, INT_MAX), help="The producer's own flag."
@@ -90,7 +90,10 @@ if TYPE_CHECKING:
     "--deliver-at", metavar="TIME", type=Time(), help="On a store of 5.x: deliver at this time."
 )
 @click.option(
-    "--delay", metavar="DURATION", type=Length(), help="The same, after so long (90s, 1h30m)."
+    "--delay",
+    metavar="DURATION",
+    type=Length(),
+    help="On a store of 5.x: deliver after this time (90s, 1h30m).",
 )
 @click.option(
     "--transaction",
@@ -103,10 +106,10 @@ if TYPE_CHECKING:
 @click.option(
     "--ignore-body-crc",
     is_flag=True,
-    help="With --from: store bodies that are not what body_crc and body_length say.",
+    help="With --from: also store bodies that do not match body_crc and body_length.",
 )
 @click.option(
-    "--ignore-unknown", is_flag=True, help="With --from: pass over fields that no message has."
+    "--ignore-unknown", is_flag=True, help="With --from: ignore fields that no message has."
 )
 @click.option(
     "--batch",
@@ -135,7 +138,7 @@ if TYPE_CHECKING:
     help="With async or none: buffers off the page cache, committed to the files now and then.",
 )
 @stats_option
-@click.option("--create", is_flag=True, help="Make the store when there is none.")
+@click.option("--create", is_flag=True, help="Make the store if there is none.")
 @dry_run_option
 @common
 def command(
@@ -160,9 +163,9 @@ def command(
     With --from each line is a JSON object: topic, queue_id, tags, keys, properties, body with
     body_encoding (utf8, base64 or hex), flag, sys_flag, delay_level, transaction, born_timestamp,
     born_host, store_host, reconsume_times, prepared_transaction_offset. Options give what a line
-    leaves out. Rows that export, and walk, pull, find, index query and message with --body-as,
-    print are such lines as they are, and their messages stay what they were. A line that is no
-    message, or whose body is not that of its body_crc, ends the run; all before it is stored. With
+    leaves out. Rows of export, and of walk, pull, find, index query and message with --body-as, can
+    be given as they are, and their messages stay what they were. A line that is no message, or
+    whose body does not match its body_crc, ends the run; all lines before it are stored. With
     --batch a row stands for a batch: lines that follow each other with the same topic and queue, as
     many as a record may be long. With --dry-run the rows say what would be answered, without
     offsets, behind a row of type recovery when there is something to bring in order first.

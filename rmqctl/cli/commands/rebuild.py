@@ -60,7 +60,7 @@ _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
 @click.option("--yes", is_flag=True, help="Consent to --in-place and --purge.")
 @dry_run_option
 @click.option("--purge", is_flag=True, help="Remove the old files that rebuilds have kept.")
-@click.option("--missing", is_flag=True, help="Add to the store what is missing, and no more.")
+@click.option("--missing", is_flag=True, help="Add only what is missing in the store.")
 @tofiles.conversion_options
 @jobs_option
 @spark_options()
@@ -74,19 +74,20 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     a broker's filters.
 
     With --output the store is only read. With --in-place everything is built aside and put in place
-    by renaming; the old files stay in rmqctl-old-<time>/ until --purge. With --missing queues and
-    index that lag behind the log, or are not there, get what they lack, and the summary counts it.
-    Batch queues (5.x) are made anew with all queues, but not with --missing or --master.
+    by renaming; the old files stay in rmqctl-old-<time>/ until --purge. With --missing, queues and
+    index get only what they lack, and the summary counts it. Batch queues (5.x) are made anew with
+    all queues, but not with --missing or --master.
 
-    With --to-file-queues a store of storeType=defaultRocksDB gets file queues, made of the log, and
-    the JSON files of config/, made of its databases of topics, groups and offsets; the databases go
-    to rmqctl-old-<time>/. Reading them needs the extra rocksdb; --from-log-alone goes without, and
-    --min-offset says then where queues go on of which the log has no message left.
+    With --to-file-queues a store of storeType=defaultRocksDB gets file queues, made from the log,
+    and the JSON files of config/, made from its databases of topics, groups and offsets; the
+    databases go to rmqctl-old-<time>/. Reading them needs the extra rocksdb; --from-log-alone does
+    not read them; --min-offset then says where queues continue whose messages have all left the
+    log.
 
     Prints rows of type damage for parts of the log that cannot be read, then a summary. With
     --master there may be several stores: each is built below a directory of its broker's name in
-    --output, and has a row of type store. One that fails is told there, and ends the command with
-    its error when the others are done.
+    --output, and has a row of type store. That row has the error of a store that fails; when the
+    others are done, the command ends with that error.
     """
     stores = settings.mapped_stores("rebuild", format, options["master"])
     tofiles.check_options(what, options, len(stores))

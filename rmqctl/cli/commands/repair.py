@@ -55,8 +55,8 @@ _SHOWN_STEPS = 10
     type=click.Path(path_type=Path, dir_okay=False),
     help="Do what the plan in this file says; needs --yes.",
 )
-@click.option("--resume", is_flag=True, help="End a repair that was cut off.")
-@click.option("--undo", is_flag=True, help="Take back one that was cut off, else the last one.")
+@click.option("--resume", is_flag=True, help="Complete a repair that was interrupted.")
+@click.option("--undo", is_flag=True, help="Take back an interrupted repair, or else the last one.")
 @click.option("--yes", is_flag=True, help="Consent to --apply, and to --undo of what was done.")
 @dry_run_option
 @jobs_option
@@ -76,12 +76,13 @@ def command(
     --plan looks at everything that verify, lint and config check look at, and writes down as JSON
     what can be mended: queues, index and checkpoint from the log, the timer of 5.x from its
     messages, a torn tail, files that do not belong there, a file of config/ from its .bak, offsets
-    outside their queues. Each step says what it changes and what it sacrifices. Whole steps may be
-    taken out of the file. The store is only read. A damaged log is for `rmqctl salvage`.
+    outside their queues. Each step says what it changes and what it sacrifices. You may remove
+    whole steps from the file. The store is only read. For a damaged log use `rmqctl salvage`.
 
     --apply compares the store with the plan, builds everything beside it, and then puts it in
     place; what was there stays in rmqctl-backup-<time>/ in the store. After a kill or a full disk
-    --resume ends the repair, --undo takes it back; until then no other command writes to the store.
+    --resume completes the repair, and --undo takes it back; until then no other command writes to
+    the store.
 
     Prints rows of type repair_step, with --plan also rows of type left, then a summary.
     """

@@ -74,7 +74,7 @@ class KeepType(click.ParamType["Keep"]):
     metavar="DIR",
     required=True,
     type=StorePath(file_okay=False),
-    help="The copy; made when there is none, else gone on with.",
+    help="The copy: made if there is none, otherwise continued.",
 )
 @click.option(
     "--broker",
@@ -103,7 +103,7 @@ class KeepType(click.ParamType["Keep"]):
 @click.option(
     "--until-caught-up",
     is_flag=True,
-    help="End when the copy has all that the master has now: for cron.",
+    help="End when the copy has all that the master has now; for cron.",
 )
 @click.option("--verify", "verifies", is_flag=True, help="Check the whole copy at the end.")
 @click.option("--yes", is_flag=True, help="Join a SYNC_MASTER, whose puts may wait for the copy.")
@@ -123,12 +123,12 @@ def command(
     """Copy a live broker's store, and keep the copy up to date.
 
     It joins a master of 4.9.3, or 5.x without a controller, as a slave does, at its HA port, and
-    changes nothing there. The log comes byte for byte; queues and index are the copy's own; topics,
-    groups and offsets follow each ten seconds, and are never ahead of the log. Everything is
-    checked when it comes, and the master is told of nothing that is not on disk. What was copied
-    before is gone on with, also after a kill: a copy that is not the beginning of the master's log
-    is refused. SIGTERM and Ctrl-C stop it, and leave a store that was closed cleanly. A lost
-    connection is made again.
+    changes nothing there. The log is copied byte for byte; the copy makes its own queues and index.
+    Topics, groups and offsets follow every ten seconds, and are never ahead of the log. Everything
+    is checked as it arrives, and the copy acknowledges to the master only what is on disk. An
+    earlier copy is continued, also after a kill; a copy that is not the beginning of the master's
+    log is refused. SIGTERM and Ctrl-C stop it, and leave a cleanly closed store. A lost connection
+    is opened again.
     """
     from rmqctl.replicate.credentials import load_credentials
     from rmqctl.replicate.sockets import Replication, Target

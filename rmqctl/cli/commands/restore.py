@@ -35,11 +35,11 @@ from rmqctl.cli.settings import Settings
 @dry_run_option
 @without_store
 def command(settings: Settings, backups: tuple[str, ...], output: Path, dry_run: bool) -> None:
-    """Make a store of backups.
+    """Make a store from backups.
 
-    Backups are named in any order, the full one among them; the newest says what the store is. It
-    appears when every file has been written, read again, and is what was backed up. Files have the
-    rights and times that they had, and belong to who restores them.
+    Name the backups in any order, with the full one among them; the newest says what the store is.
+    The store appears when every file has been written, read again, and found equal to what was
+    backed up. Files get their old permissions and times, and belong to the user who restores them.
 
     Prints rows of type backup, in the order in which they are put together, then a summary.
     """

@@ -60,13 +60,13 @@ def command(
 
     Messages keep their physical and queue offsets, so consumers keep their progress. What cannot be
     read is replaced by a filler of the same length, which no consumer gets, and a broker starts on
-    the result without losing anything more. A record whose own header is damaged is put right where
-    its queue unit and its body prove how. The store is only read.
+    the result without losing anything more. A damaged header of a record is corrected where the
+    queue unit and the body prove what it was. The store is only read.
 
     Prints rows of type gap, restored and lost, then a summary. A lost message leaves its number in
     the queue empty; --placeholders fills it with a message of zeros that has the property
-    RMQCTL=lost, for where a broker would pass over messages behind it (passed_over in the summary).
-    What was cut off goes on where it was when it is run again.
+    RMQCTL=lost, for places where a broker would skip messages after it (passed_over in the
+    summary). An interrupted run continues when it is run again.
     """
     from rmqctl.operations.mend.salvage import Salvage, log_bytes, plan_salvage, write_salvage
     from rmqctl.operations.mend.salvagerows import Report

@@ -44,8 +44,8 @@ def ls(settings: Settings) -> None:
     """List the delay levels: what waits, and until when.
 
     Prints rows of type delay_level, then a summary. progress is what config/delayOffset.json says,
-    next_offset where a broker goes on, due how many it would deliver at once. Reads queue units
-    only, so millions of messages take no longer than the size of their queues.
+    next_offset is where a broker continues, due is how many messages it would deliver at once.
+    Reads queue units only, so millions of messages take no longer than the size of their queues.
     """
     from rmqctl.engine.messagestore import system_clock
     from rmqctl.operations.change.schedule import delay_levels
@@ -108,14 +108,14 @@ class _SkipType(click.ParamType["tuple[int, int, int]"]):
 @click.option(
     "--skip-delivered",
     is_flag=True,
-    help="Pass over messages that stand in their queue already.",
+    help="Skip messages that are in their queue already.",
 )
 @click.option(
     "--skip",
     metavar="LEVEL:N[-M]",
     type=_SkipType(),
     multiple=True,
-    help="Pass over messages for good, by queue offset; repeatable.",
+    help="Skip messages for good, by queue offset; repeatable.",
 )
 @dry_run_option
 @stats_option
@@ -131,11 +131,11 @@ def deliver(
 ) -> int:
     """Put messages that are due into their real queues.
 
-    Prints a row of type delivery for each level, a row undelivered for what was passed over or
-    stops a level, then a summary. Progress is kept in config/delayOffset.json after each bulk.
-    Messages of which a copy stands in the queue already (a killed run, or a broker of 4.9.3, which
+    Prints a row of type delivery for each level, a row undelivered for each message that was
+    skipped or stops a level, then a summary. Progress is kept in config/delayOffset.json after each
+    bulk. Messages with a copy in the queue already (after a killed run, or a broker of 4.9.3, which
     records less than it delivers) are delivered once more and counted as delivered_before;
-    --skip-delivered passes over them.
+    --skip-delivered skips them.
     """
     from rmqctl.engine.messagestore import system_clock
     from rmqctl.engine.services.schedule import load_delay_offsets

@@ -77,25 +77,29 @@ class _Place(NamedTuple):
     "--advertise",
     metavar="HOST:PORT",
     type=AddressType(),
-    help="What clients are told to connect to; default: where they have come.",
+    help="Address that clients are told to connect to. Default: the one they used.",
 )
 @click.option(
     "--broker-name", metavar="NAME", help="Name in routes; default: the broker's own, if known."
 )
-@click.option("--cluster-name", metavar="NAME", help="Name of its cluster, likewise.")
+@click.option(
+    "--cluster-name",
+    metavar="NAME",
+    help="Cluster name in routes; default: the broker's own, if known.",
+)
 @click.option(
     "--offsets-beyond-end",
     metavar="WHAT",
     type=click.Choice(("refuse", "end")),
     default="refuse",
     show_default=True,
-    help="Of groups whose offset lies behind the end of its queue: refuse to start, or end: they "
-    "go on at the end.",
+    help="For groups whose offset is past the end of its queue: refuse (do not start) or end (they "
+    "continue at the end).",
 )
 @click.option(
     "--vip-port",
     is_flag=True,
-    help="Listen at the port two below, too: clients before 4.5.1 and slaves ask there.",
+    help="Also listen at the port two below: clients before 4.5.1 and slaves ask there.",
 )
 @click.option(
     "--acl-file",
@@ -114,7 +118,7 @@ class _Place(NamedTuple):
     "--metrics-port",
     metavar="PORT",
     type=click.IntRange(0, 0xFFFF),
-    help="Prometheus asks there, on the host of --listen, for /metrics.",
+    help="Port for Prometheus to ask for /metrics, on the host of --listen.",
 )
 @click.option(
     "--access-log",
@@ -156,14 +160,14 @@ def command(
 ) -> int:
     """Answer RocketMQ's clients from a store, as a broker does.
 
-    It is broker and name server in one: consumers and producers give the address as that of their
-    name server. They read what is there, by tags or SQL92, key, id, offset or time, and what they
-    send is on disk before it is answered; with --flush async soon after: a kill loses nothing then
-    either, a loss of power may. With --read-only no byte changes: sends are refused, and what
-    consumers commit stays in memory, and is printed at the end as rows of type committed_offset. A
-    row of type listening says that clients can come; with -v notes say who comes, and who is cut
-    off. SIGTERM and Ctrl-C stop it. Nothing is authenticated: who reaches the address reads the
-    store, unless --acl-file says otherwise.
+    It is broker and name server in one: clients use the address as that of their name server.
+    Consumers read by tags or SQL92, key, id, offset or time. A message is on disk before its send
+    is answered; with --flush async it is soon after: a kill still loses nothing, but a loss of
+    power may. With --read-only no byte changes: sends are refused, and what consumers commit stays
+    in memory, and is printed at the end as rows of type committed_offset. A row of type listening
+    says that clients can connect; with -v, notes say which clients connect, and which are cut off.
+    SIGTERM and Ctrl-C stop it. Without --acl-file nothing is authenticated: anyone who reaches the
+    address can read the store.
     """
     from rmqctl.engine.messagestore import system_clock
     from rmqctl.serve.broker import Broker

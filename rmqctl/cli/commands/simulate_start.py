@@ -42,11 +42,11 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
     Load and recovery are played as the broker does them: the file that the recovery reads from and
     why, what it cuts and deletes, what is dispatched again, which index files go, and what the
     retention takes at once. Prints rows of type step, deleted, truncated and queue (each queue as
-    it is after the start), then a summary. Nothing is changed. An index file that goes is no
-    message lost, and does not count for the exit status; nor does what the retention takes. A
-    store that the broker may not write, by mounts, owners and rights, it does not start on; what
-    it would do where it may is told all the same.
-    --report writes a page for a browser that needs no network: the log before and after.
+    it is after the start), then a summary. Nothing is changed. A deleted index file is no lost
+    message, and does not count for the exit status; nor does what the retention deletes. A broker
+    does not start on a store that it may not write (mounts, owners, permissions); the rows then say
+    what it would do if it might. --report writes a page for a browser that needs no network: the
+    log before and after.
     """
     from rmqctl.cli.advice import filled_line
     from rmqctl.engine.state.laterversions import is_of_5

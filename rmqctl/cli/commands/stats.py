@@ -79,10 +79,10 @@ def command(
     """Count messages by topic, queue, tag, hour, producer, size.
 
     Also body sizes, delays from born to stored, keys that several messages have, retries and dead
-    letters by group, what waits in the schedule and which half messages are pending, of one or
-    several stores; on Apache Spark with --master, with the same rows. Prints rows of types store,
-    broker (of several stores), topic, queue, tag, hour, producer, size, delay, consumer_group,
-    unreadable, duplicate_key, due and half, then a summary. A page opens without network.
+    letters by group, waiting delayed messages and pending half messages, of one or several stores;
+    on Apache Spark with --master, with the same rows. Prints rows of types store, broker (of
+    several stores), topic, queue, tag, hour, producer, size, delay, consumer_group, unreadable,
+    duplicate_key, due and half, then a summary. A page opens without network.
     """
     if html is not None:
         from rmqctl.cli.outside import check_place

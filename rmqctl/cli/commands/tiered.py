@@ -76,9 +76,9 @@ def _opened(settings: Settings, files: Path | None) -> TieredStore:
 def ls(settings: Settings, topic: str | None, queue_id: int | None, files: Path | None) -> int:
     """List queues, segments and index files of tiered storage.
 
-    Prints rows of type tiered_queue, tiered_segment, tiered_index_file, then a summary. Names,
-    sizes and times only: what is in the files, verify checks. --store may also be the directory of
-    the uploaded files, where the broker's own is lost.
+    Prints rows of type tiered_queue, tiered_segment, tiered_index_file, then a summary. It looks at
+    names, sizes and times only; verify checks the content. --store may also be the directory of the
+    uploaded files, if the broker's own is lost.
     """
     from rmqctl.operations.look.tiered import tiered_rows
 
@@ -125,7 +125,8 @@ def walk(
     """Walk over the uploaded messages, queue by queue.
 
     Prints rows of type message and damage, then a summary. physical_offset is a place in the
-    queue's uploaded log, not in the broker's. What a killed broker has uploaded twice comes twice.
+    queue's uploaded log, not in the broker's. Messages that a killed broker has uploaded twice come
+    twice.
     """
     from rmqctl.operations.look.tiered import walk_tiered
     from rmqctl.operations.look.walk import Selection

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqctl.rows import Row
 
 _now_option = click.option(
-    "--now", metavar="TIME", type=Time(), help="As if it were this time.  [default: now]"
+    "--now", metavar="TIME", type=Time(), help="Take this as the current time.  [default: now]"
 )
 
 
@@ -31,7 +31,7 @@ _now_option = click.option(
     ],
 )
 def command() -> None:
-    """Timed messages of 5.x: list, deliver; the timer anew."""
+    """Timed messages of 5.x: list, deliver, rebuild the timer."""
 
 
 @make(
@@ -48,7 +48,7 @@ def command() -> None:
 @limit_option
 @common
 def ls(settings: Settings, topic: str | None, now: int | None, limit: int | None) -> int:
-    """List what a broker of 5.x has still to deliver, by time.
+    """List messages that a 5.x broker has yet to deliver, by time.
 
     Prints rows of type timer_message, then a summary, which counts all of them, also with --limit.
     slot_timestamp is when the broker takes a message out of its wheel, deliver_timestamp when the
@@ -107,9 +107,9 @@ def _note_losses(settings: Settings, summary: Row) -> None:
 def deliver(settings: Settings, until: int | None, dry_run: bool) -> int:
     """Put messages that are due, or overdue, into their real queues.
 
-    What is put is what a broker puts. Messages of which a copy stands in their topic are passed
-    over. Then the timer is made anew, of what waits. Prints a row of type timer_undelivered for
-    what cannot be delivered, then a summary.
+    Puts the same bytes as a broker. Skips messages with a copy in their topic. Then makes the timer
+    anew from the messages that wait. Prints a row of type timer_undelivered for what cannot be
+    delivered, then a summary.
     """
     from rmqctl.engine.messagestore import system_clock
     from rmqctl.operations.change.timerdelivery import TimerDelivery
@@ -150,9 +150,9 @@ def rebuild(settings: Settings, now: int | None, yes: bool, dry_run: bool) -> in
     """Make wheel, timer log and check point from the messages.
 
     The messages of rmq_sys_wheel_timer that the log has and that the timer has not delivered go
-    into a new wheel. Those that are due, also those that a start would pass over, are delivered by
-    the next start, but for those of which a copy stands in their topic. Prints a summary. The
-    former files are kept in rmqctl-old-<time>/, which `rebuild --purge` removes.
+    into a new wheel. The next start delivers those that are due, also those that it would have
+    skipped, except those with a copy in their topic. Prints a summary. The former files are kept in
+    rmqctl-old-<time>/, which `rebuild --purge` removes.
     """
     from rmqctl.engine.messagestore import system_clock
     from rmqctl.operations.mend.timer import rebuild_timer

@@ -19,13 +19,13 @@ from rmqctl.cli.settings import Settings
     exits={1: "--topic was given and there is no such topic"},
 )
 @topic_option()
-@click.option("--no-bytes", is_flag=True, help="Do not sum up sizes: faster on large queues.")
+@click.option("--no-bytes", is_flag=True, help="Do not sum the sizes; faster on large queues.")
 @common
 def command(settings: Settings, topic: str | None, no_bytes: bool) -> int:
     """List the topics: queues, messages, bytes, last message.
 
-    Topics with queues and topics of config/topics.json: what is in one place only shows in
-    "queues" and "configured". Prints rows of type topic, then a summary. The log is not read.
+    Lists topics with queues and topics of config/topics.json; "queues" and "configured" show where
+    a topic is. Prints rows of type topic, then a summary. The log is not read.
     """
     from rmqctl.operations.look.topics import topics
 

@@ -46,7 +46,7 @@ def command() -> None:
     exits={1: "--producer-group was given and nothing matched"},
 )
 @click.option("--producer-group", metavar="GROUP", type=Name(), help="Only of this producer group.")
-@click.option("--all", "everything", is_flag=True, help="Ended and checked ones, too.")
+@click.option("--all", "everything", is_flag=True, help="Also list ended and checked ones.")
 @common
 def ls(settings: Settings, producer_group: str | None, everything: bool) -> int:
     """List half messages that nothing has ended yet.
@@ -101,8 +101,8 @@ def commit(settings: Settings, **options: Any) -> int:
     """Commit half messages, by physical offset.
 
     Puts the message into its real topic and queue and an op message, as a broker does. Prints a row
-    of type transaction for each, then a summary. Of a commit that was cut off in between only the
-    op message is put.
+    of type transaction for each, then a summary. For a commit that was interrupted between the two,
+    only the op message is put.
     """
     return _end(settings, "commit", **options)
 

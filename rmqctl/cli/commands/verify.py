@@ -57,7 +57,7 @@ _STRUCTURES = ("commitlog", "queues", "index", "checkpoint", "timer")
     "--max-duration",
     metavar="DURATION",
     type=Length(),
-    help="Stop reading the log after so long (90s, 10m, 1h30m), and say where to go on.",
+    help="Stop reading the log after this time (90s, 10m, 1h30m), and say where to continue.",
 )
 @click.option(
     "--resume-from",
@@ -75,17 +75,16 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
 
     Log, queues, index, checkpoint and directories are checked against each other. Prints rows of
     type finding, then a summary; a table begins with the verdict and the worst findings, and ends
-    with the commands for them. Damage never ends the check, and nothing is changed; it works
-    beside a running broker. Severity info is worth knowing and does not count for the exit status.
-    With --only the log is read as well, but without its bodies unless it is checked, and what is
-    wrong elsewhere is not told.
-    A log that takes hours is checked in stretches, with --max-duration and --resume-from; the last
-    one tells what needs its end: units and items that point behind it, and the checkpoint.
-    --report writes a page for a browser that needs no network: the log as a strip with what is
-    wrong and what a start would delete, the queues, the index, and the commands to go on with.
-    With --master the same findings are sorted by place, and there may be several stores: findings
-    then say which, and each store has a row of type store. One that cannot be checked is told
-    there, and ends the command with its error when the others are done.
+    with the commands for them. Damage never ends the check, and nothing is changed; it works beside
+    a running broker. Severity info is worth knowing and does not count for the exit status. With
+    --only the log is read as well, but without its bodies unless it is checked; findings elsewhere
+    are not reported. A log that takes hours is checked in stretches, with --max-duration and
+    --resume-from; the last one checks what needs the log's end: units and items that point past it,
+    and the checkpoint. --report writes a page for a browser that needs no network: the log as a
+    strip with what is wrong and what a start would delete, the queues, the index, and the next
+    commands. With --master the same findings are sorted by place, and there may be several stores:
+    findings then say which, and each store has a row of type store. That row has the error of a
+    store that cannot be checked; when the others are done, the command ends with that error.
     """
     from rmqctl.cli.findings import FindingsReport
     from rmqctl.operations.verify import Finding, Summary

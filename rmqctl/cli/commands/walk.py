@@ -80,9 +80,9 @@ def commitlog(
 ) -> int:
     """Walk over the log: every message, blank and damage.
 
-    Prints rows of type message, blank and damage, then a summary. Damage does not end the walk:
-    it goes on at the next record. Bodies that are shown are checked, and status tells; checking
-    all of them is verify's work.
+    Prints rows of type message, blank and damage, then a summary. Damage does not end the walk: it
+    continues at the next record. Bodies that are shown are checked, and status has the result;
+    verify checks all of them.
     """
     from rmqctl.operations.look.walk import Selection, walk_commit_log
 
@@ -150,8 +150,8 @@ def queue(settings: Settings, offset: int | None, end_offset: int | None, **sele
 
     --offset and --end-offset are offsets in queues; --start and --end choose units by the place in
     the log that they point to. Prints rows of type unit, of batch queues (5.x) batch_unit, then a
-    summary; a row of type damage is a stretch of units that were never written though later ones
-    were, or that a file lacks.
+    summary; a row of type damage is a stretch of units that a file lacks, or that were never
+    written though later ones were.
     """
     from rmqctl.operations.look.ranges import check_range
     from rmqctl.operations.look.walk import Selection

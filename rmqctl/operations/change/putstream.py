@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 class BadLineChecked(BadInputLine):
     """A line is not a message, of an input that a dry run has checked."""
 
-    template = "{source}, line {line}: {reason}. Nothing was stored: mend the line and try again."
+    template = (
+        "{source}, line {line}: {reason}. Nothing was stored: correct the line and try again."
+    )
 
 
 class LineTooLong(ValueError):

@@ -120,7 +120,7 @@ def failed(store: FleetStore, verb: str, began: float, error: Exception) -> Flee
         code = 5
         text = (
             f"{where}{error.strerror or error}. The system refused, which says nothing about the "
-            "store: check owner, rights and disk."
+            "store: check owner, permissions and disk."
         )
     elif isinstance(error, MemoryError):
         code, text = 5, "not enough memory. Give the process more, or look at less at once."
