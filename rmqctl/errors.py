@@ -195,7 +195,7 @@ class NoFileToWrite(CannotWrite):
 
 
 class NoDirectoryToWriteTo(CannotWrite):
-    template = "cannot write into {path}: it is not a directory. See what it is (`ls -ld`)."
+    template = "cannot write into {path}: it is no directory. See what it is (`ls -ld`)."
 
 
 class CannotWriteThere(CannotWrite):

@@ -10,11 +10,11 @@ _HEAD = """\
 A row of type `finding` has `code`, `severity`, `structure`, `path` (relative to the store),
 `physical_offset` (a place in the log), `position` (a place in the file), `topic`, `queue_id`,
 `queue_offset`, `expected`, `found`, `advice` and `command`: the advice's command line, with the
-store and the place filled in. Fields that say nothing are null. Neighbouring findings of one kind
-are one row: `found` or `expected` then says how many.
+store and the place filled in. Fields without a value are null. Neighbouring findings of one kind
+are one row: `found` or `expected` then has their number.
 
-*error*: something is lost, wrong, or will be lost. *warning*: not as it should be, nothing is lost
-yet. *info*: worth knowing; does not count for the exit status.
+*error*: something is lost or wrong, or will be lost. *warning*: something is not as it should be,
+but nothing is lost yet. *info*: worth knowing; it does not count for the exit status.
 """
 
 

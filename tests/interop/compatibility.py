@@ -52,7 +52,7 @@ FEATURES = {
         " or topics `rmq_sys_…`",
     ),
     "ext": Feature("Consume queue extension", "read and verified"),
-    "damage": Feature("Whatever the engine loses of a damaged store stands behind a finding"),
+    "damage": Feature("Whatever the engine loses of a damaged store has a finding"),
     "salvage": Feature(
         "Stores that `salvage` made of damaged ones: the engine starts on them, changes nothing,"
         " and has every message that was not hit"
@@ -66,13 +66,13 @@ FEATURES = {
         " them, and has every message up to the place in the log that the backup names"
     ),
     "start": Feature(
-        "A start as `simulate-start` plays it: on damaged stores, too, it ends or does not, deletes"
-        " the same files, and leaves the same offsets"
+        "A start as `simulate-start` plays it, on damaged stores, too: it ends or does not end, "
+        "deletes the same files, and leaves the same offsets"
     ),
     "lock": Feature("The lock: an engine keeps writers out, a writer keeps the engine out"),
     "broker": Feature(
-        "A whole broker on rmqctl's store: consumers go on where they were, delayed messages are"
-        " delivered, failed ones come again, transactions end, reading commands run beside it"
+        "A whole broker on rmqctl's store: consumers continue where they were, delayed messages "
+        "are delivered, failed ones come again, transactions end, reading commands run beside it"
     ),
     "serve": Feature(
         "`serve --read-only`: the version's own clients consume the store of a killed engine to its"
@@ -100,7 +100,7 @@ FEATURES = {
         " queue's first message, as 4.9.3 does",
     ),
     "separator": Feature(
-        "Separator behind the last property", "`put` follows the store's newest record", "5.3.3"
+        "Separator after the last property", "`put` follows the store's newest record", "5.3.3"
     ),
     "crc": Feature(
         "Checksum of the record (`enabledAppendPropCRC`)",
@@ -120,8 +120,8 @@ FEATURES = {
         "Stores of a DLedger group's member (`enableDLegerCommitLog`), also such as were plain ones"
         " before: read, verified, queues and index rebuilt, exported into a plain store that the"
         " engine goes on with; killed ones, too",
-        "the engine was asked of groups of one member; a member of three, with what was never"
-        " committed, is read; rmqctl appends to no such log",
+        "tested with the engine in groups of one member; a member of three, with entries that were "
+        "never committed, is read; rmqctl appends to no such log",
     ),
     "controller": Feature(
         "Epochs of a broker in controller mode: read, written and cut as the engine does; records"
@@ -151,7 +151,7 @@ FEATURES = {
     "timer": Feature(
         "Messages with a time of delivery: wheel, timer log and check point read, verified, and"
         " made anew from the messages",
-        "of 5.4 and later nothing is proven",
+        "nothing is proven for 5.4 and later",
         "5.3.3",
     ),
     "pop": Feature(
@@ -161,8 +161,8 @@ FEATURES = {
     ),
     "tiered": Feature(
         "Tiered storage in files (`PosixFileSegment`): messages read, found by key, and verified",
-        "by stores that a broker of 5.3.3 wrote, anew every night; other places than files are not"
-        " read, and nothing is written",
+        "with stores that a broker of 5.3.3 writes every night; only files are read, and nothing "
+        "is written",
         "5.3.3",
     ),
 }
