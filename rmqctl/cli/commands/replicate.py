@@ -97,8 +97,8 @@ class KeepType(click.ParamType["Keep"]):
     "--keep",
     metavar="WHAT",
     type=KeepType(),
-    help="Delete the copy's oldest files: 72h or 30d: what came before that; 500g: what is more; "
-    "master: what the master has deleted. Default: nothing.",
+    help="Delete the copy's oldest files: older than 72h or 30d; beyond 500g; or, with master, "
+    "those that the master has deleted. Default: nothing.",
 )
 @click.option(
     "--until-caught-up",
