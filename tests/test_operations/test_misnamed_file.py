@@ -11,7 +11,11 @@ import pytest
 from formats import layouts
 from rmqctl.cli.advice import command_of
 from rmqctl.engine.log.misnamed import misnamed_files
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.errors import DamagedStore
 from rmqctl.operations.doctor.lint import Summary, lint
+from rmqctl.operations.doctor.simulatestart import next_words, simulate_start
 from rmqctl.operations.mend.salvage import Salvage, plan_salvage
 from rmqctl.operations.repair.plan import make_plan
 from rmqctl.operations.verify import Finding, verify
@@ -78,6 +82,34 @@ def test_no_plan_moves_it_and_salvage_names_it(root: Path, case: str) -> None:
     with closing(plan_salvage(Salvage(root, CONFIG, root.with_name("new")))) as salvage:
         assert salvage.misnamed == {int(own.name): path}
     assert tree_content(root) == before
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+@pytest.mark.parametrize("name", ["{:020d}.bak", "{}"])
+@pytest.mark.parametrize("abort", [False, True])
+def test_nothing_is_put_behind_it(root: Path, number: int, name: str, abort: bool) -> None:
+    own = root / "commitlog" / f"{number * SIZE:020d}"
+    path = own.rename(own.with_name(name.format(number * SIZE)))
+    if abort:
+        (root / "abort").touch()
+    before = tree_content(root) | {"lock": b""}
+    with pytest.raises(DamagedStore, match=rf"file {path.name} .*{number * SIZE}"):
+        MessageStore(root, CONFIG, writable=True)
+    assert tree_content(root) | {"lock": b""} == before
+    done = simulate_start(root, CONFIG)
+    assert next_words(done) == ("verify",)
+    named = [step.where for step in done.steps if step.what == "misplaced-file"]
+    assert named == [f"commitlog/{path.name}"] * done.starts
+    path.rename(own)
+    with MessageStore(root, CONFIG, writable=True) as store:
+        assert store.put_message(MessageExtBrokerInner("T", b"x")).is_ok
+
+
+def test_a_copy_is_nothing_to_refuse_for(root: Path) -> None:
+    own = root / "commitlog" / f"{SIZE:020d}"
+    own.with_name(f"{own.name}.bak").write_bytes(own.read_bytes())
+    with MessageStore(root, CONFIG, writable=True) as store:
+        assert store.put_message(MessageExtBrokerInner("T", b"x")).is_ok
 
 
 @pytest.mark.parametrize("bit", [14, 40])

@@ -9,14 +9,14 @@ not a write that a crash cut off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from formats.constants import END_FILE_MIN_BLANK_LENGTH, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.dispatch.rules import has_bad_delay
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog, Step
 from rmqctl.engine.log.end import BAD_DELAY, MISPLACED_FILE, NEAR, LogEnd, is_of_other_file
-from rmqctl.engine.log.misnamed import place_in_file
+from rmqctl.engine.log.misnamed import file_name, place_in_file
 from rmqctl.engine.record.record import (
     LONGEST_PREFIX,
     TAILS,
@@ -29,7 +29,7 @@ from rmqctl.engine.record.record import (
     prefix_at,
     read_entry_of,
 )
-from rmqctl.errors import InternalError
+from rmqctl.errors import DamagedStore, InternalError
 
 if TYPE_CHECKING:
     from rmqctl.engine.scan.batch import Batch
@@ -192,17 +192,20 @@ def _obstacle(log: CommitLog, step: Step, timestamp: int) -> Damage | None:
 
 def misplaced_files(log: CommitLog) -> list[Damage]:
     """The files of the log that begin with the first record of another one, by their first records
-    alone."""
+    alone, and those that have no name of one."""
     starts = (entry.file_from_offset for entry in log.files.entries)
-    return [found for start in starts if (found := _misplaced_file(log, start)) is not None]
+    swapped = (found for start in starts if (found := _swapped_file(log, start)) is not None)
+    return [*swapped, *_renamed_files(log)]
 
 
 def _misplaced_file(log: CommitLog, start: int) -> Damage | None:
     """Damage, if the file at ``start`` begins with the first record of another log file, or if a
     file with a name that no log file has goes on there."""
-    unnamed = _unnamed_file(log, start)
-    if unnamed is not None:
-        return unnamed
+    return _unnamed_file(log, start) or _swapped_file(log, start)
+
+
+def _swapped_file(log: CommitLog, start: int) -> Damage | None:
+    """Damage, if the file at ``start`` begins with the first record of another log file."""
     number, position = _place(log, start)
     if log.files.framed or number == len(log.files.entries) or position:
         return None
@@ -221,13 +224,40 @@ def _misplaced_file(log: CommitLog, start: int) -> Damage | None:
 def _unnamed_file(log: CommitLog, end: int) -> Damage | None:
     """A whole file of the log that goes on at its end, or later, and has no name of one
     (``393216``, ``00000000000000393216.bak``): somebody has renamed it."""
+    for name, place in _unnamed_files(log):
+        if place >= end:
+            return Damage(end, 0, MISPLACED_FILE, name, str(place))
+    return None
+
+
+def _renamed_files(log: CommitLog) -> Iterator[Damage]:
+    """Whole files of the log with no name of one, where no other file has their place."""
+    for name, place in _unnamed_files(log):
+        if log.files.index_of(place) < 0:
+            yield Damage(place, 0, MISPLACED_FILE, name, str(place))
+
+
+def _unnamed_files(log: CommitLog) -> Iterator[tuple[str, int]]:
+    """Name and first offset of each whole file of the log that has no name of one."""
     files = log.files
-    if not files.foreign:
-        return None
     directories = {entry.path.parent for entry in files.entries} | {files.directory}
     for name in files.foreign:
         for directory in directories:
             place = place_in_file(directory / name, log.file_size)
-            if place is not None and place >= end:
-                return Damage(end, 0, MISPLACED_FILE, name, str(place))
-    return None
+            if place is not None:
+                yield name, place
+
+
+def check_renamed(log: CommitLog) -> None:
+    """Refuses a log of which a file lies there under another name: what is put behind it would go
+    to a store on which no broker starts, or from which that file's messages are missing.
+
+    :raises DamagedStore: there is such a file, before the log's end or behind it.
+    """
+    for found in _renamed_files(log):
+        raise DamagedStore(
+            reason=f"the file {found.expected} in the log's directory is the log's own, as its "
+            "first records say: somebody has renamed it, and its messages are missing so. Keep "
+            f"the broker down, and give it its name, {file_name(found.physical_offset)}",
+            physical_offset=found.physical_offset,
+        )

@@ -28,6 +28,7 @@ from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.start.logend import check_renamed
 from rmqctl.engine.start.model import StartPlan
 from rmqctl.engine.start.nearend import check_before
 from rmqctl.engine.write.context import WriteContext
@@ -48,7 +49,8 @@ def check(
 
     :param is_unread: the records before the log's end are checked later, before the first put.
     :raises CommitLogMissing: there are units, but no log.
-    :raises DamagedStore: as :func:`~rmqctl.engine.log.end.check_end` raises it.
+    :raises DamagedStore: as :func:`~rmqctl.engine.log.end.check_end` and
+        :func:`~rmqctl.engine.start.logend.check_renamed` raise it.
     :raises QueueHasHole: units stand behind a place without one; a broker would drop them.
     :raises FileLengthContradiction: the index's newest file would have a wrong length.
     :raises BatchQueueBehind: messages of a batch queue are not dispatched yet.
@@ -57,6 +59,7 @@ def check(
     if log.files.end_offset == log.min_offset and (plan.queue_cuts or plan.dispatched_to >= 0):
         raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
     check_end(plan.end)
+    check_renamed(log)
     if not is_unread:
         check_before(log, plan.end.offset)
     for hole in plan.holes:

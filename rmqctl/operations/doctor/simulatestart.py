@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.end import MISPLACED_FILE
+from rmqctl.engine.log.misnamed import misnamed_files
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.rehearsal.model import Deleted, Outcome, QueueState, Step
@@ -17,8 +18,8 @@ from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.services import retention
-from rmqctl.engine.settings.filesizes import unproven_log_file
-from rmqctl.engine.settings.logdirectories import dledger_logs
+from rmqctl.engine.settings.filesizes import commit_log_file_size, unproven_log_file
+from rmqctl.engine.settings.logdirectories import dledger_logs, log_directories
 from rmqctl.engine.start.logend import misplaced_files
 from rmqctl.engine.start.nearend import check_before
 from rmqctl.engine.state import brokerjson
@@ -140,6 +141,7 @@ def simulate_start(
     if done.refusal is not None:
         done.steps.append(Step("fail", "", done.refusal))
     if outcome.walked_to is None and not outcome.starts:
+        done.is_misplaced = _fails_on_renamed(root, config, outcome.reason or "")
         return done  # It comes to nothing that it could cut.
     with MessageStore(root, config) as store:
         _compare_log(store, done)
@@ -151,6 +153,15 @@ def simulate_start(
             _ask_retention(store, done, system_clock() if at is None else at, percent)
             done.is_damaged_near_end = _is_damaged_near_end(store)
     return done
+
+
+def _fails_on_renamed(root: Path, config: MessageStoreConfig, reason: str) -> bool:
+    """Whether a start fails on a file of the log that somebody has renamed."""
+    if not reason.endswith(": the name is no offset"):
+        return False
+    size = commit_log_file_size(root, config)
+    found = misnamed_files(log_directories(root, config).all, size).values()
+    return any(f"{path.name}: " in reason for path in found)
 
 
 def _name_misplaced(store: MessageStore, done: Simulation) -> None:
@@ -351,7 +362,7 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
         return ("verify",)  # Which says what to look at: no repair moves these away.
     if (done.outcome.reason or "").startswith(f"{brokerjson.CONFIG}/"):
         return "config", "check"  # Which names the place.
-    if done.is_misplaced or (done.is_harmless and done.has_misplaced):
+    if done.is_misplaced or done.has_misplaced:
         return ("verify",)  # Which says what files are called wrong.
     if done.outcome.starts and done.refusal is not None:
         return ("lint",)  # Which names all that may not be written.
