@@ -275,6 +275,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "config-backup-unreadable": None,
     "config-missing": _of_config,
     "config-absent": None,
+    "config-offsets-lost": None,
     "config-temporary-left": None,
     "config-older-than-backup": _DIFFERENCE,
     "config-duplicate-key": None,

@@ -48,6 +48,10 @@ def delete(*names: str) -> Callable[[Path], None]:
     return change
 
 
+def both(*changes: Callable[[Path], object]) -> Callable[[Path], object]:
+    return lambda root: [change(root) for change in changes]
+
+
 #: Harm, and the codes that it must show beside those of the sound store.
 HARM: dict[str, tuple[Callable[[Path], object], set[str]]] = {
     # The copy is older, and does not have the last topic.
@@ -78,6 +82,18 @@ HARM: dict[str, tuple[Callable[[Path], object], set[str]]] = {
     "both gone": (
         delete("config/topics.json", "config/topics.json.bak"),
         {"config-absent"},
+    ),
+    "offsets gone": (
+        delete("config/consumerOffset.json", "config/consumerOffset.json.bak"),
+        {"config-offsets-lost"},
+    ),
+    "offsets empty": (
+        both(delete("config/consumerOffset.json.bak"), write("consumerOffset.json", "")),
+        {"config-offsets-lost"},
+    ),
+    "delay offsets gone": (
+        delete("config/delayOffset.json", "config/delayOffset.json.bak"),
+        {"config-offsets-lost"},
     ),
     "killed while writing": (write("topics.json.tmp", "{}"), {"config-temporary-left"}),
     "killed while copying": (write("topics.json.bak.tmp", "{}"), {"config-temporary-left"}),
@@ -197,6 +213,17 @@ def test_harm_is_named(harm: str, cli: Cli, broker: Path) -> None:
     assert done.code == (1 if bad else 0)
     assert all(row["path"].startswith("config/") and row["advice"] for row in rows)
     assert done.rows[-1]["errors"] + done.rows[-1]["warnings"] == len(bad)
+
+
+def test_offsets_that_no_broker_has_written_are_not_lost(cli: Cli, store: Path) -> None:
+    """Without topics.json none has run; without delayed messages nothing asks for their offsets."""
+    rows = cli("config", "check", "--format", "ndjson", store=store).rows
+    assert {row["code"] for row in rows[:-1]} == {"config-absent"}
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config/topics.json").write_text('{"topicConfigTable":{}}')
+    rows = cli("config", "check", "--format", "ndjson", store=store).rows
+    lost = [row["path"] for row in rows if row.get("code") == "config-offsets-lost"]
+    assert lost == ["config/consumerOffset.json"]
 
 
 def test_every_code_is_shown_by_some_harm() -> None:

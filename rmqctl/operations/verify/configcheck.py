@@ -104,7 +104,9 @@ class _Check:
         names = scan_names(self._directory)
         known = {name for name in names if name.endswith(_SUFFIX)}
         known |= {n.removesuffix(files.BACKUP) for n in names if n.endswith(_SUFFIX + files.BACKUP)}
-        for name in sorted(known | {files.TOPICS, files.SUBSCRIPTION_GROUP, files.CONSUMER_OFFSET}):
+        known |= {files.TOPICS, files.SUBSCRIPTION_GROUP, files.CONSUMER_OFFSET}
+        known |= {files.DELAY_OFFSET} if self._is_lost(files.DELAY_OFFSET) else set()
+        for name in sorted(known):
             yield from self._file(name)
         for name in names:
             if name.endswith(temporaries(_SUFFIX)):
@@ -120,6 +122,19 @@ class _Check:
     @property
     def _has_messages(self) -> bool:
         return any(low < high for low, high in self._ranges.values())
+
+    def _is_lost(self, name: str) -> bool:
+        """Whether a file that is not there must have been: a broker that wrote ``topics.json``
+        writes its offsets every few seconds, also where there are none."""
+        if name == files.DELAY_OFFSET:
+            is_asked = any(
+                topic == RMQ_SYS_SCHEDULE_TOPIC and low < high
+                for (topic, _), (low, high) in self._ranges.items()
+            )
+        else:
+            is_asked = name == files.CONSUMER_OFFSET
+        topics = (self._directory / one for one in (files.TOPICS, files.TOPICS + files.BACKUP))
+        return is_asked and any(one.is_file() and one.stat().st_size for one in topics)
 
     def _path(self, name: str) -> Path:
         return Path(files.CONFIG) / name
@@ -140,7 +155,8 @@ class _Check:
             if backup.value is not None:
                 yield finding("config-missing", path=self._path(name), found=name + files.BACKUP)
             elif not (self._instead or backup.is_broken) and self._has_messages:
-                yield finding("config-absent", path=self._path(name))
+                code = "config-offsets-lost" if self._is_lost(name) else "config-absent"
+                yield finding(code, path=self._path(name))
         self._values[name] = backup.value if file.value is None else file.value
         if file.value is not None:
             yield from malformed
