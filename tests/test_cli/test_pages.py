@@ -199,7 +199,7 @@ def test_rows_of_several_types_are_tables_one_below_the_other(
     more = lines[at + 1 :][: next(n for n, line in enumerate(lines[at + 1 :]) if line[0] != " ")]
     assert bool(more) == (columns == 80) and all(line[:margin].isspace() for line in more)
     told = " ".join([lines[at][margin:], *(line.strip() for line in more)])
-    assert told.endswith("the checkpoint says that the index is on disk up to nothing")
+    assert told.endswith("no checkpoint says that any of the index is on disk")
     found = tables("salvage", "--output", tmp_path / "new", "--dry-run")
     assert list(found) == ["# What cannot be read", "# Messages that are lost"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from struct import pack
 
@@ -226,6 +227,34 @@ def test_the_command(golden: Golden, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(["simulate-start", *options, "--format", "ndjson"]) == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert last["clean_shutdown"] and last["messages_lost"] == 0
+
+
+@pytest.mark.parametrize("name", ["mapped_file_size_commit_log", "mapped_file_size_consume_queue"])
+@pytest.mark.parametrize("factor", [2, 4])
+def test_with_the_broker_conf_of_another_store(golden: Golden, name: str, factor: int) -> None:
+    """Nothing is to be salvaged or repaired, and both refuse this configuration."""
+    config = broker_conf("basic")
+    assert config.is_explicit(name)
+    done = simulate_start(
+        golden("basic"), replace(config, **{name: factor * getattr(config, name)})
+    )
+    assert not done.starts and next_words(done) == ("lint",)
+    assert verdict(done).endswith(
+        "The broker.conf is none of this store's: give that of its own broker."
+    )
+
+
+@pytest.mark.parametrize("checkpoint", [None, bytes(4096)])
+def test_without_a_checkpoint_it_says_so(
+    golden: Golden, tmp_path: Path, checkpoint: bytes | None
+) -> None:
+    root = damaged(golden, tmp_path, "flip-body-early-abort")
+    (root / "checkpoint").unlink()
+    if checkpoint is not None:
+        (root / "checkpoint").write_bytes(checkpoint)
+    why = {step.what: step.why for step in simulated(root).steps}
+    assert why["delete-index"].endswith(", no checkpoint says that any of the index is on disk")
+    assert why["scan-log"] == "no checkpoint says how much of log and queues is on disk"
 
 
 def test_beside_a_running_broker_nothing_is_next(

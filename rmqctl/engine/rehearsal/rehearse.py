@@ -181,12 +181,12 @@ class _Rehearsal:
             header = _index_header(path)
             if header.end_timestamp > checkpoint.index_msg_timestamp:
                 self.outcome.deleted.append(Deleted(path, path.stat().st_size, "index-in-doubt"))
-                self._step(
-                    "delete-index",
-                    path,
-                    f"its last message is of {_moment(header.end_timestamp)}, the checkpoint says "
-                    f"that the index is on disk up to {_moment(checkpoint.index_msg_timestamp)}",
-                )
+                said = checkpoint.index_msg_timestamp
+                why = f"the checkpoint says that the index is on disk up to {_moment(said)}"
+                if not said:
+                    why = "no checkpoint says that any of the index is on disk"
+                last = _moment(header.end_timestamp)
+                self._step("delete-index", path, f"its last message is of {last}, {why}")
 
     # --- recovery ------------------------------------------------------------------------
 
@@ -230,8 +230,10 @@ class _Rehearsal:
 
     def _first_unclean(self, checkpoint: Checkpoint) -> tuple[int, str]:
         before, name = checkpoint.min_timestamp, "the checkpoint of log and queues"
+        parts = "log and queues"
         if self.config.message_index_enable and self.config.message_index_safe:
             before, name = min(before, checkpoint.index_msg_timestamp), "the whole checkpoint"
+            parts = "log, queues and index"
         known = {constants.MESSAGE_MAGIC_CODE}
         if self.as_5:
             known.add(constants.MESSAGE_MAGIC_CODE_V2)
@@ -245,6 +247,8 @@ class _Rehearsal:
             if 0 != prefix.store_timestamp <= before:
                 first = _moment(prefix.store_timestamp)
                 return number, f"its first message is of {first}, {name} says {_moment(before)}"
+        if not before:
+            return 0, f"no checkpoint says how much of {parts} is on disk"
         return 0, f"no file begins with a message from before {_moment(before)}, as {name} says"
 
     def _dispatch_walked(self, found: Records | Request, newest: int) -> None:
@@ -289,13 +293,13 @@ def _some(count: int, noun: str) -> str:
 
 
 def _moment(timestamp: int) -> str:
-    """A store time as text; 0, of a checkpoint that says nothing, is ``nothing``."""
+    """A store time as text."""
     try:
         moment = datetime.fromtimestamp(timestamp // 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return str(timestamp)
     text = moment.strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{timestamp % 1000:03d}Z" if timestamp else "nothing"
+    return f"{text}.{timestamp % 1000:03d}Z"
 
 
 def _check_wheel(path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.end import MISPLACED_FILE
-from rmqctl.engine.log.misnamed import misnamed_files
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.rehearsal.model import Deleted, Outcome, QueueState, Step
@@ -18,14 +17,15 @@ from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.services import retention
-from rmqctl.engine.settings.filesizes import commit_log_file_size, unproven_log_file
-from rmqctl.engine.settings.logdirectories import dledger_logs, log_directories
+from rmqctl.engine.settings.filesizes import unproven_log_file
+from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.start.logend import misplaced_files
 from rmqctl.engine.start.nearend import check_before
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import check_understood, queues_not_understood
 from rmqctl.errors import BrokerConfError, DamagedStore, FileLengthUnproven, UnsupportedStore
 from rmqctl.operations.doctor.lint import refusal
+from rmqctl.operations.doctor.whynot import contradicts_files, fails_on_renamed
 from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
@@ -76,9 +76,10 @@ class Simulation:
     """What a start does. ``removals`` are the files that the retention deletes right after it.
     ``is_damaged_near_end``: the log is so damaged near its end that it must not be written, for a
     start after a clean stop would delete what stands there. ``is_misplaced``: the log ends at a
-    file whose name is another file's; ``has_misplaced``: it has such files anywhere. ``refusal``:
-    why the start fails, where the broker may not write its files; the rest is what a start does
-    that may."""
+    file whose name is another file's; ``has_misplaced``: it has such files anywhere.
+    ``is_contradicted``: it fails by sizes of the configuration that no file has. ``refusal``: why
+    the start fails, where the broker may not write its files; the rest is what a start does that
+    may."""
 
     root: Path
     version: str
@@ -92,6 +93,7 @@ class Simulation:
     is_damaged_near_end: bool = False
     is_misplaced: bool = False
     has_misplaced: bool = False
+    is_contradicted: bool = False
     refusal: str | None = None
 
     @property
@@ -141,7 +143,9 @@ def simulate_start(
     if done.refusal is not None:
         done.steps.append(Step("fail", "", done.refusal))
     if outcome.walked_to is None and not outcome.starts:
-        done.is_misplaced = _fails_on_renamed(root, config, outcome.reason or "")
+        done.is_contradicted = contradicts_files(root, config)
+        if not done.is_contradicted:
+            done.is_misplaced = fails_on_renamed(root, config, outcome.reason or "")
         return done  # It comes to nothing that it could cut.
     with MessageStore(root, config) as store:
         _compare_log(store, done)
@@ -153,15 +157,6 @@ def simulate_start(
             _ask_retention(store, done, system_clock() if at is None else at, percent)
             done.is_damaged_near_end = _is_damaged_near_end(store)
     return done
-
-
-def _fails_on_renamed(root: Path, config: MessageStoreConfig, reason: str) -> bool:
-    """Whether a start fails on a file of the log that somebody has renamed."""
-    if not reason.endswith(": the name is no offset"):
-        return False
-    size = commit_log_file_size(root, config)
-    found = misnamed_files(log_directories(root, config).all, size).values()
-    return any(f"{path.name}: " in reason for path in found)
 
 
 def _name_misplaced(store: MessageStore, done: Simulation) -> None:
@@ -362,6 +357,8 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
         return ("verify",)  # Which says what to look at: no repair moves these away.
     if (done.outcome.reason or "").startswith(f"{brokerjson.CONFIG}/"):
         return "config", "check"  # Which names the place.
+    if done.is_contradicted:
+        return ("lint",)  # Which says both sizes. Others refuse this configuration.
     if done.is_misplaced or done.has_misplaced:
         return ("verify",)  # Which says what files are called wrong.
     if done.outcome.starts and done.refusal is not None:
@@ -390,6 +387,8 @@ def verdict(done: Simulation) -> str:
     if not outcome.starts:
         also = f" Before that it would lose {lost}." if outcome.walked_to is not None else ""
         also = also if done.messages_lost or done.queue_messages_lost else ""
+        if done.is_contradicted:
+            also = " The broker.conf is none of this store's: give that of its own broker."
         return f"{name} does not start: {outcome.reason}.{also}"
     loses = "no message" if done.loses_nothing else lost
     if done.refusal is not None:
