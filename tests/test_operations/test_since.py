@@ -120,6 +120,26 @@ def test_a_walk_goes_on_where_it_stopped(store: MessageStore) -> None:
     assert places_of(later) == wanted(store, since, None)[-len(places_of(later)) :]
 
 
+def test_a_walk_that_reads_no_file_has_passed_over_those_that_are_too_old(
+    store: MessageStore,
+) -> None:
+    def stopped(what: Selection) -> int:
+        rows: list[Row] = list(walk_commit_log(store, what))
+        (summary,) = rows
+        assert list(commit_log_lines(store, what, "none", "ndjson")) == rows
+        offset: int = summary["next_offset"]
+        return offset
+
+    places = [entry.file_from_offset for entry in store.commit_log.files.entries]
+    end, late, early = store.max_offset, 1 << 50, _T0 - 9 * _STEP
+    assert stopped(Selection(since=late)) == end > places[-1]
+    assert stopped(Selection(since=late, start=places[2])) == end
+    assert stopped(Selection(since=late, end=places[3])) == places[3]
+    assert stopped(Selection(until=early)) == 0
+    assert stopped(Selection(since=early - 1, until=early)) == 0
+    assert stopped(Selection(until=early, start=places[2])) == places[2]
+
+
 @pytest.mark.parametrize(("since", "until"), TIMES)
 def test_du_and_find_scan_read_few_files(
     store: MessageStore, files_read: set[int], since: int | None, until: int | None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from formats.constants import LONG_MAX
 from formats.text import encode_utf8
 from rmqctl.engine.dispatch.rules import message_keys
-from rmqctl.engine.log.times import stretches
+from rmqctl.engine.log.times import may_hold, stretches
 from rmqctl.engine.read.lines import Lines, LinesOfLog, line_maker
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record
 from rmqctl.operations.look.lines import wanted_lines
@@ -94,7 +94,8 @@ def walk_commit_log(
     and messages that do not match are left out. Files that clearly hold no message of the chosen
     times are not read, so damage in them is not told.
 
-    The summary's ``next_offset`` is where the walk stopped. ``residue`` counts the bytes behind the
+    The summary's ``next_offset`` is where the walk stopped; files that are not read, being too old,
+    lie behind it, also where no file is left to read. ``residue`` counts the bytes behind the
     end of the log that are not zero (of a crashed append, or left by a truncation); it is 0 where
     the walk stopped before the end.
 
@@ -154,6 +155,8 @@ def _walked(
         walk = functools.partial(log.walk_stretches, lines)
     parts = list(stretches(log, what.since, what.until, what.end, start=what.start))
     ends = {end for _, end in parts}
+    if not parts:
+        next_offset = _passed_to(store, what, next_offset)
     for entry in chain.from_iterable(walk(*part) for part in parts):
         if rows_left == 0:
             break
@@ -185,6 +188,19 @@ def _walked(
         "next_offset": next_offset,
         "residue": residue,
     }
+
+
+def _passed_to(store: MessageStore, what: Selection, start: int) -> int:
+    """Where a walk from ``start`` has come that reads no file: before the first one that is too
+    new, else to the end."""
+    log, end = store.commit_log, store.max_offset
+    end = end if what.end is None else max(start, min(end, what.end))
+    for number, entry in enumerate(log.files.entries):
+        at = max(entry.file_from_offset, start)
+        is_asked = start < entry.file_from_offset + entry.size and at < end
+        if is_asked and not may_hold(log, number, None, what.until):
+            return at
+    return end
 
 
 def log_row(
