@@ -152,7 +152,12 @@ NO_BATCHES = SimpleNamespace(batch_topics=frozenset())
 
 
 def store_of(log: CommitLog) -> Any:
-    return SimpleNamespace(commit_log=log, min_offset=log.min_offset, body=log.body)
+    return SimpleNamespace(
+        commit_log=log,
+        min_offset=log.min_offset,
+        max_offset=log.files.end_offset,
+        body=log.body,
+    )
 
 
 @pytest.mark.parametrize("name", STORES)

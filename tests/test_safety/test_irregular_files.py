@@ -336,7 +336,7 @@ def test_a_configuration_that_all_files_deny_is_refused(cli: Cli, store: Path) -
     for size in (LOG_SIZE // 2, LOG_SIZE + 1, 1 << 30):
         conf.write_text(f"mappedFileSizeCommitLog={size}\n")
         done = cli("verify", "--store", store, "--broker-conf", conf)
-        assert done.code == 5 and "without one `rmqctl verify`" in done.err
+        assert done.code == 5 and "without one, `rmqctl verify`" in done.err
 
 
 def test_no_rebuild_replaces_queues_of_a_log_that_may_have_been_cut(
@@ -353,7 +353,7 @@ def test_no_rebuild_replaces_queues_of_a_log_that_may_have_been_cut(
     line = ("rebuild", "queues", "--in-place", "--yes", "--store", root, "--broker-conf", conf)
     before = files_of(root, "consumequeue/orders/0")[0].read_bytes()
     done = cli(*line)
-    assert done.code == 5 and "has 2000 bytes, which nothing confirms" in done.err
+    assert done.code == 5 and "has 2000 bytes, and nothing confirms" in done.err
     assert files_of(root, "consumequeue/orders/0")[0].read_bytes() == before
     assert (root / "abort").exists()
 
