@@ -46,8 +46,12 @@ def content(root: Path) -> object:
 
 
 def refuses(root: Path, named: int) -> None:
+    refuses_saying(root, f"is the one of offset {named},")
+
+
+def refuses_saying(root: Path, words: str) -> None:
     before = content(root)
-    with pytest.raises(DamagedStore, match=f"is the one of offset {named},"):
+    with pytest.raises(DamagedStore, match=words):
         MessageStore(root, CONFIG, writable=True)
     assert content(root) == before
 
@@ -87,10 +91,14 @@ def test_a_log_whose_only_file_has_the_name_of_another(root: Path) -> None:
 def test_a_last_file_that_has_no_name_of_one(root: Path, name: str, is_killed: bool) -> None:
     """Its messages would lose their units, and their places to what is put next."""
     last = log_files(root)[-1]
-    last.rename(last.with_name(name.format(int(last.name))))
+    renamed = last.rename(last.with_name(name.format(int(last.name))))
     if is_killed:
         (root / "abort").touch()
-    refuses(root, int(last.name))
+    words = f"the file {renamed.name} .* give it its name, {last.name}"
+    refuses_saying(root, words)
+    last.write_bytes(bytes(renamed.stat().st_size))
+    refuses_saying(root, words)  # A broker has the next file ready.
+    last.unlink()
     if name == "{0}":  # Of which a broker makes the same number; the other one is none.
         assert next_words(simulate_start(root, CONFIG)) == ("verify",)
 
@@ -122,7 +130,7 @@ def test_verify_and_simulate_start_name_the_files(
     assert misplaced.keys() == told.keys()
     for place, why in misplaced.items():
         assert f"of offset {(told[place][1] or '').split()[0]}," in why
-    assert "have each other's names" in verdict(done) or not done.starts
+    assert "have wrong names" in verdict(done) or not done.starts
     swap(one, other)
     assert not [row for row in verify(root, CONFIG) if isinstance(row, Finding)]
     done = simulate_start(root, CONFIG)

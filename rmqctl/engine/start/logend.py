@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from formats.constants import END_FILE_MIN_BLANK_LENGTH, RMQ_SYS_SCHEDULE_TOPIC
+from formats.constants import END_FILE_MIN_BLANK_LENGTH, LONG_MAX, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.dispatch.rules import has_bad_delay
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog, Step
 from rmqctl.engine.log.end import BAD_DELAY, MISPLACED_FILE, NEAR, LogEnd, is_of_other_file
@@ -52,8 +52,7 @@ def find_end(log: CommitLog, newest: Iterable[tuple[int, int]]) -> LogEnd:
     begin = log.offset_of(number, position)
     while True:
         if _ends_quietly(log, number, position):
-            end = log.offset_of(number, position)
-            return LogEnd(end, timestamp, _unnamed_file(log, end))
+            return LogEnd(log.offset_of(number, position), timestamp, None)
         offset = log.offset_of(number, position)
         if position >= 0 and offset - begin > _FAR:
             return end_behind(log, offset, timestamp)
@@ -67,7 +66,7 @@ def find_end(log: CommitLog, newest: Iterable[tuple[int, int]]) -> LogEnd:
                 return _before_bad_delay(entry.physical_offset, timestamp)
             timestamp = entry.store_timestamp
         elif isinstance(entry, End):
-            misplaced = _misplaced_file(log, entry.physical_offset)
+            misplaced = _swapped_file(log, entry.physical_offset)
             return LogEnd(entry.physical_offset, timestamp, misplaced)
         elif isinstance(entry, Damage):
             return LogEnd(entry.physical_offset, timestamp, _obstacle(log, step, timestamp))
@@ -105,7 +104,7 @@ def end_behind(
             if sound < len(entry):
                 return _end_at(log, int(entry.physical_offset[sound]), timestamp)
         elif isinstance(entry, End):
-            misplaced = _misplaced_file(log, entry.physical_offset)
+            misplaced = _swapped_file(log, entry.physical_offset)
             return LogEnd(entry.physical_offset, timestamp, misplaced)
         elif isinstance(entry, Damage) and entry.reason not in PASSED_OVER:
             return _end_at(log, entry.physical_offset, timestamp)
@@ -184,7 +183,7 @@ def _obstacle(log: CommitLog, step: Step, timestamp: int) -> Damage | None:
     while not isinstance((behind := log.step(number, position)).entry, Record | End):
         number, position = behind.number, behind.position
     if isinstance(behind.entry, End) or behind.entry.store_timestamp < timestamp:
-        return _misplaced_file(log, entry.physical_offset)
+        return _swapped_file(log, entry.physical_offset)
     if isinstance(entry, Damage):
         return entry
     return Damage(entry.physical_offset, 0, "body-crc-mismatch", "", "")
@@ -196,12 +195,6 @@ def misplaced_files(log: CommitLog) -> list[Damage]:
     starts = (entry.file_from_offset for entry in log.files.entries)
     swapped = (found for start in starts if (found := _swapped_file(log, start)) is not None)
     return [*swapped, *_renamed_files(log)]
-
-
-def _misplaced_file(log: CommitLog, start: int) -> Damage | None:
-    """Damage, if the file at ``start`` begins with the first record of another log file, or if a
-    file with a name that no log file has goes on there."""
-    return _unnamed_file(log, start) or _swapped_file(log, start)
 
 
 def _swapped_file(log: CommitLog, start: int) -> Damage | None:
@@ -221,43 +214,29 @@ def _swapped_file(log: CommitLog, start: int) -> Damage | None:
     return Damage(start, 0, MISPLACED_FILE, entry.path.name, str(named))
 
 
-def _unnamed_file(log: CommitLog, end: int) -> Damage | None:
-    """A whole file of the log that goes on at its end, or later, and has no name of one
-    (``393216``, ``00000000000000393216.bak``): somebody has renamed it."""
-    for name, place in _unnamed_files(log):
-        if place >= end:
-            return Damage(end, 0, MISPLACED_FILE, name, str(place))
-    return None
-
-
-def _renamed_files(log: CommitLog) -> Iterator[Damage]:
-    """Whole files of the log with no name of one, where no other file has their place."""
-    for name, place in _unnamed_files(log):
-        if log.files.index_of(place) < 0:
-            yield Damage(place, 0, MISPLACED_FILE, name, str(place))
-
-
-def _unnamed_files(log: CommitLog) -> Iterator[tuple[str, int]]:
-    """Name and first offset of each whole file of the log that has no name of one."""
+def _renamed_files(log: CommitLog, end: int = LONG_MAX) -> Iterator[Damage]:
+    """Whole files of the log with a name that no log file has (``393216``,
+    ``00000000000000393216.bak``): those whose place no other file has, or at or behind ``end``,
+    where a file that has it is of zeros."""
     files = log.files
     directories = {entry.path.parent for entry in files.entries} | {files.directory}
     for name in files.foreign:
         for directory in directories:
             place = place_in_file(directory / name, log.file_size)
-            if place is not None:
-                yield name, place
+            if place is not None and (place >= end or files.index_of(place) < 0):
+                yield Damage(place, 0, MISPLACED_FILE, name, str(place))
 
 
-def check_renamed(log: CommitLog) -> None:
-    """Refuses a log of which a file lies there under another name: what is put behind it would go
-    to a store on which no broker starts, or from which that file's messages are missing.
+def check_renamed(log: CommitLog, end: int) -> None:
+    """Refuses a log that ends at ``end`` and has a file under another name: an append would go to
+    a store on which no broker starts, or in which the messages of that file are missing.
 
     :raises DamagedStore: there is such a file, before the log's end or behind it.
     """
-    for found in _renamed_files(log):
+    for found in _renamed_files(log, end):
         raise DamagedStore(
             reason=f"the file {found.expected} in the log's directory is the log's own, as its "
-            "first records say: somebody has renamed it, and its messages are missing so. Keep "
-            f"the broker down, and give it its name, {file_name(found.physical_offset)}",
+            "first records say: somebody has renamed it, so its messages are missing. Keep the "
+            f"broker down, and give it its name, {file_name(found.physical_offset)}",
             physical_offset=found.physical_offset,
         )

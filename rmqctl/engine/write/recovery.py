@@ -59,7 +59,7 @@ def check(
     if log.files.end_offset == log.min_offset and (plan.queue_cuts or plan.dispatched_to >= 0):
         raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
     check_end(plan.end)
-    check_renamed(log)
+    check_renamed(log, plan.end.offset)
     if not is_unread:
         check_before(log, plan.end.offset)
     for hole in plan.holes:

@@ -393,5 +393,5 @@ def verdict(done: Simulation) -> str:
     loses = "no message" if done.loses_nothing else lost
     if done.refusal is not None:
         return f"{name} does not start: {done.refusal}. Where it may it starts, and loses {loses}."
-    names = " Files of the log have each other's names." if done.has_misplaced else ""
+    names = " Files of the log have wrong names." if done.has_misplaced else ""
     return f"{name} starts, and loses {loses}.{names}"
