@@ -111,10 +111,11 @@ def test_the_first_file_of_an_import(
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "ndjson"])
 def test_what_cannot_be_read_so_is_left_to_spark(kind: str, tmp_path: Path) -> None:
-    """A compressed file, an empty one, and a directory of none."""
+    """A compressed file, an empty one, a directory of none, and a name without an end."""
     (tmp_path / "packed").write_bytes(b"\x1f\x8b\xff\xfe no text")
     (tmp_path / "empty").touch()
     (tmp_path / "none").mkdir()
-    for name in ("packed", "empty", "none", "{none}"):
+    (tmp_path / "long").write_text(f'"{"x" * 200_000}",b\n' if kind == "csv" else "")
+    for name in ("packed", "empty", "none", "{none}", "long"):
         line = ["import", "--store", str(tmp_path / "new"), "--input", kind]
         assert run([*line, "--from", str(tmp_path / name)]) == Started.exit_code

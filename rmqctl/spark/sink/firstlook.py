@@ -73,8 +73,10 @@ def _csv_columns(file: Path) -> list[str] | None:
             start = opened.read(_LONGEST)
     except (OSError, UnicodeDecodeError):
         return None  # A compressed one, perhaps.
-    header = next(csv.reader(start.splitlines(keepends=True)), None)
-    return header or None
+    try:
+        return next(csv.reader(start.splitlines(keepends=True)), None) or None
+    except csv.Error:
+        return None  # A field that is longer than Python's limit.
 
 
 def _look_at_line(file: Path, partitions: dict[str, str], reader: LineReader) -> None:
