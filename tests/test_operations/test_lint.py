@@ -244,7 +244,7 @@ def test_a_store_that_is_mounted_read_only(store: Path) -> None:
     assert not done.is_harmless and next_words(done) == ("lint",)
     assert verdict(done) == (
         "A broker of 4.9.3 does not start: consumequeue: its file system is mounted read-only. "
-        "Where it may it starts, and loses no message."
+        "If it could, it would lose no message."
     )
 
 

@@ -15,8 +15,8 @@ class ReplacedInDoubt(CannotWrite):
     """A file has its new content, and what says so may not be on disk."""
 
     template = (
-        "{path} has its new content, but the disk did not take that it stands there: {reason}. A "
-        "loss of power may bring the content before back. Check the disk before you rely on either."
+        "{path} has its new content, but its name could not be forced to disk: {reason}. A loss of "
+        "power may bring the old content back. Check the disk before you rely on either."
     )
 
 

@@ -392,6 +392,6 @@ def verdict(done: Simulation) -> str:
         return f"{name} does not start: {outcome.reason}.{also}"
     loses = "no message" if done.loses_nothing else lost
     if done.refusal is not None:
-        return f"{name} does not start: {done.refusal}. Where it may it starts, and loses {loses}."
+        return f"{name} does not start: {done.refusal}. If it could, it would lose {loses}."
     names = " Files of the log have wrong names." if done.has_misplaced else ""
     return f"{name} starts, and loses {loses}.{names}"
