@@ -73,8 +73,8 @@ def pull(
     """
     asked = _Asked(store, topic, queue_id, max_messages, physical_memory)
     rows = asked.rows_of(body, decompress_limit)
-    counted = message_filter is not None
-    yield from _pulled(asked, offset, message_filter or TagFilter(tag), counted, rows, None)
+    wanted = _by_tags(TagFilter(tag)) if message_filter is None else message_filter
+    yield from _pulled(asked, offset, wanted, message_filter, rows, None)
 
 
 @bodies_counted
@@ -105,7 +105,12 @@ def pull_lines(
     if maker is not None and "\ufffd" not in tag:
         limits = TransferLimits(store.config, ONE_PULL, physical_memory)
         lines = LinesOfPulls(maker, wanted, store, limits, tags)
-    yield from _pulled(asked, offset, tags, False, rows, lines)
+    yield from _pulled(asked, offset, _by_tags(tags), None, rows, lines)
+
+
+def _by_tags(tags: TagFilter) -> TagFilter | None:
+    """The filter that a pull by tags needs; None if it wants every message."""
+    return None if tags.codes is None else tags
 
 
 class _Asked(NamedTuple):
@@ -157,7 +162,9 @@ class _Asked(NamedTuple):
             return lambda record: iter((message_row_with_body(kept.log, record, spelling, limit),))
         return lambda record: iter((message_row_with_body(self.store, record, spelling, limit),))
 
-    def answer(self, offset: int, wanted: int, message_filter: MessageFilter) -> GetMessageResult:
+    def answer(
+        self, offset: int, wanted: int, message_filter: MessageFilter | None
+    ) -> GetMessageResult:
         if self.is_of_compacted:
             return self._answer_of_compacted(offset, wanted)
         return self.store.get_message(
@@ -186,12 +193,13 @@ class _Asked(NamedTuple):
 def _pulled(
     asked: _Asked,
     offset: int | None,
-    message_filter: MessageFilter,
-    counts_errors: bool,
+    message_filter: MessageFilter | None,
+    counted: MessageFilter | None,
     rows_of: Callable[[Record], Iterator[MessageRow]],
     lines: LinesOfPulls | None,
 ) -> Iterator[Any]:
-    """The messages, answer by answer, as rows or lines; then the summary."""
+    """The messages, answer by answer, as rows or lines; then the summary, with the errors of the
+    filter ``counted``."""
     found = passed_over = 0
     max_messages = asked.max_messages
     if offset is None:
@@ -226,8 +234,8 @@ def _pulled(
             break
         offset = answer.next_begin_offset
     summary = _summary(answer, found, passed_over)
-    if counts_errors:
-        summary["filter_errors"] = message_filter.errors
+    if counted is not None:
+        summary["filter_errors"] = counted.errors
     yield summary
 
 
