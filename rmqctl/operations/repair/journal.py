@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 from formats.constants import LONG_MAX
 from rmqctl.engine.files import durable, paths
-from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.unfinished import JOURNAL, KEPT_BY_REPAIR, REPAIR
 from rmqctl.engine.state import brokerjson
-from rmqctl.errors import CannotRead, CannotWrite, ConfigFileUnreadable
+from rmqctl.errors import CannotWrite, ConfigFileUnreadable
 from rmqctl.operations.mend.swap import refuse_links
+from rmqctl.operations.repair import inplace
 from rmqctl.operations.repair.errors import RepairCutOff, RepairOvertaken
 from rmqctl.operations.repair.fingerprint import Fingerprint, fingerprint
 from rmqctl.operations.repair.model import Step
@@ -37,7 +37,6 @@ NEW, OLD, PLAN = "new", "old", "plan.json"
 _IS_BACKUP = re.compile(re.escape(KEPT_BY_REPAIR) + r"[0-9]{20}")
 _IS_TAIL = re.compile(r"\.from-[0-9]+$")
 _MOST_NUMBER = 10**20 - 1
-_PIECE = 1 << 20
 
 
 class Move(NamedTuple):
@@ -177,29 +176,8 @@ class Mover:
         return all(one in known or self._is_made(one) for one in below)
 
     def _tail_problem(self, move: Move) -> str | None:
-        """Why a tail cannot be zeroed or restored; each byte must be the old one, or zero."""
         kept = self._kept_tail(move)
-        try:
-            file = MappedFile.open(self._root / move.path)
-        except CannotRead as error:
-            return str(error)
-        try:
-            if not kept.is_file() or kept.stat().st_size != move.length:
-                return f"what it has kept of {move.path} is not what stood there"
-            if file.size < move.position + move.length:
-                return f"{move.path} was changed meanwhile"
-            with kept.open("rb") as before:
-                for at in range(0, move.length, _PIECE):
-                    size = min(_PIECE, move.length - at)
-                    was, now = before.read(size), file.read_aside(move.position + at, size)
-                    zeros = bytes(len(now))
-                    if now not in (was, zeros) and any(
-                        b and a != b for a, b in zip(was, now, strict=True)
-                    ):
-                        return f"{move.path} was changed behind the log's end"
-        finally:
-            file.close()
-        return None
+        return inplace.tail_problem(self._root, move.path, move.position, move.length, kept)
 
     def _places(self, move: Move) -> tuple[Path, Path, Path]:
         """The path in the store, the place of the old file, and the place of the new one.
@@ -225,7 +203,7 @@ class Mover:
         with _cut_off_told(self._root):
             for move in self._journal.moves:
                 if move.length:
-                    self._zero(move)
+                    inplace.zero(self._root, move.path, move.position)
                 elif move.late:
                     self._take(move)
                 else:
@@ -240,7 +218,8 @@ class Mover:
                 self._withdraw(move)
             for move in reversed(self._journal.moves):
                 if move.length:
-                    self._restore_tail(move)
+                    kept = self._kept_tail(move)
+                    inplace.restore_tail(self._root, move.path, move.position, kept)
                 else:
                     self._return(move)
 
@@ -288,28 +267,6 @@ class Mover:
         for directory in (old.parent, target.parent):
             if directory.is_dir():
                 durable.sync_directory(directory)
-
-    def _zero(self, move: Move) -> None:
-        path = self._root / move.path
-        file = MappedFile.open_writable(self._root, path)
-        try:
-            file.clear(move.position)
-            file.flush()
-        finally:
-            file.close()
-
-    def _restore_tail(self, move: Move) -> None:
-        file = MappedFile.open_writable(self._root, self._root / move.path)
-        try:
-            with self._kept_tail(move).open("rb") as kept:
-                position = move.position
-                while piece := kept.read(_PIECE):
-                    if piece.strip(b"\0"):
-                        file.write_aside(position, piece)
-                    position += len(piece)
-            file.flush()
-        finally:
-            file.close()
 
     # --- the end -------------------------------------------------------------------------
 
