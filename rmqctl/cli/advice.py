@@ -302,7 +302,7 @@ def command_of(found: Finding) -> Command | None:
     from rmqctl.operations.verify.latercodes import ROCKSDB_ANEW
 
     of_advice = {ROCKSDB_ANEW: _FILES_OF_ROCKSDB, findings.WAS_WHOLE: _SALVAGE}
-    of_advice[findings.TORN_BEHIND_ITS_UNIT] = REPAIR_PLAN
+    of_advice |= dict.fromkeys((findings.TORN_BEHIND_ITS_UNIT, findings.CUT_SHORT), REPAIR_PLAN)
     if found.advice in of_advice:
         return of_advice[found.advice]
     if found.advice not in (CODES[found.code].advice, findings.NO_FILE_ADVICE):

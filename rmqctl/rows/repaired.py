@@ -12,8 +12,8 @@ class RepairStepRow(TypedDict):
     step: Annotated[int, "its number in the plan"]
     action: Annotated[
         str,
-        "`quarantine`, `cut-tail`, `rebuild-queues`, `rebuild-queue`, `rebuild-index`, "
-        "`rebuild-timer`, `restore-config`, `set-offset` or `set-checkpoint`",
+        "`quarantine`, `extend-file`, `cut-tail`, `rebuild-queues`, `rebuild-queue`, "
+        "`rebuild-index`, `rebuild-timer`, `restore-config`, `set-offset` or `set-checkpoint`",
     ]
     path: Annotated[str, "the file or directory that it changes, relative to the store"]
     topic: Annotated[str | None, "topic, of a step for one queue"]

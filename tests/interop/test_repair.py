@@ -3,10 +3,12 @@ deletes no index file, and has every message where it was."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.operations.repair.apply import apply
 from rmqctl.operations.repair.plan import make_plan
 from tests.conftest import Golden
@@ -16,6 +18,32 @@ from tests.interop.stores import as_4_9_3_answers, assert_clean, assert_same, co
 
 #: Damage cases that are done one after the other: a wrong unit, a queue without files, a stranger.
 CASES = ["cq-wrong-unit", "no-one-queue", "index-bad-slot", "stray-file"]
+
+
+@pytest.mark.proves("repair")
+@pytest.mark.parametrize("lost", [0, 1])
+def test_the_engine_starts_on_a_log_whose_last_file_was_cut(
+    engine: Engine, golden: Golden, tmp_path: Path, lost: int
+) -> None:
+    """Behind the last record, or amid it. It has every other message then, and goes on behind."""
+    values = INDEX["stores"]["basic"]["config"]
+    root, config = copy_tree(golden("basic"), tmp_path / "store"), config_of(values)
+    with MessageStore(root, config) as store:
+        mapped, position = store.commit_log.locate(store.max_offset)
+    os.truncate(mapped.path, position - lost)
+    refused = engine.open(root, values)
+    assert not refused.is_open
+    apply(root, config, make_plan(root, config))
+    assert_clean(root, config)
+    before = tree_content(root / "commitlog")
+    store = engine.open(root, values)
+    assert store.is_open, store.why
+    said = store.dump()
+    store.shutdown()
+    assert tree_content(root / "commitlog") == before
+    if engine.version != "4.9.3":
+        said = as_4_9_3_answers(said)
+    assert_same(rows_of(root, config, said), said)
 
 
 @pytest.mark.proves("repair")

@@ -133,7 +133,7 @@ def test_damage_cases(cli: Cli, golden: Golden, tmp_path: Path, case: str) -> No
 
 def test_everything_at_once(cli: Cli, tmp_path: Path) -> None:
     root, conf = tmp_path / "store", tmp_path / "broker.conf"
-    break_store(make_sound_store(root))
+    break_store(make_sound_store(root), is_cut=False)
     conf.write_text(
         f"mappedFileSizeCommitLog={CONFIG.mapped_file_size_commit_log}\n"
         f"mappedFileSizeConsumeQueue={CONFIG.mapped_file_size_consume_queue}\n"

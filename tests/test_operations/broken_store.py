@@ -15,6 +15,7 @@ from tests.test_operations.small_store import CONFIG, make_small_store
 ACTIONS = [
     model.QUARANTINE,
     model.QUARANTINE,
+    model.EXTEND_FILE,
     model.CUT_TAIL,
     model.REBUILD_QUEUE,
     model.REBUILD_QUEUE,
@@ -43,8 +44,9 @@ def make_sound_store(root: Path) -> Path:
     return root
 
 
-def break_store(root: Path) -> Path:
-    """Breaks it."""
+def break_store(root: Path, *, is_cut: bool = True) -> Path:
+    """Breaks it. ``is_cut``: the log's last file has lost its end, too, and most commands refuse
+    the store."""
     (root / "commitlog/notes.txt").write_text("foreign")
     (root / "consumequeue/TopicA/x").mkdir()
     (root / "consumequeue/TopicA/x/y").write_text("foreign")
@@ -55,6 +57,8 @@ def break_store(root: Path) -> Path:
     with path.open("r+b") as log:
         log.seek(position)
         log.write(b"\x00\x00\x00\x99torn")
+        if is_cut:
+            log.truncate()
     unit = root / "consumequeue/TopicA/0/00000000000000000000"
     _write(unit, 7, b"\x77")
     for file in (root / "consumequeue/主题/1").iterdir():

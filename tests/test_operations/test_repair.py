@@ -107,6 +107,11 @@ PLANS = {
     "no-consumequeue-no-index": [model.REBUILD_QUEUES, model.REBUILD_INDEX],
     "no-index": [model.REBUILD_INDEX],
     "no-one-queue": [model.REBUILD_QUEUE],
+    "short-last-file": [
+        *(model.EXTEND_FILE, model.CUT_TAIL),
+        *[model.REBUILD_QUEUE] * 16,
+        *(model.REBUILD_INDEX, model.SET_CHECKPOINT),
+    ],
     "stale-record-after-end": [model.CUT_TAIL],
     "stray-file": [model.QUARANTINE],
     "torn-tail": [model.REBUILD_QUEUE, model.REBUILD_INDEX, model.SET_CHECKPOINT],
@@ -134,7 +139,8 @@ def test_a_damaged_store_is_planned_repaired_and_undone(
     done = apply(root, config, plan)
     after = codes_of(root, damage["base"])
     assert after == codes - mended
-    if not {step.action for step in plan.steps} & {model.CUT_TAIL, model.QUARANTINE}:
+    of_log = {model.QUARANTINE, model.EXTEND_FILE, model.CUT_TAIL}
+    if not {step.action for step in plan.steps} & of_log:
         log = {name: one for name, one in tree_content(root).items() if "commitlog/" in name[:11]}
         assert log == {name: one for name, one in content.items() if "commitlog/" in name[:11]}
     assert done.backup is not None and done.backup.is_dir()
@@ -164,7 +170,7 @@ def test_everything_is_mended_at_once_and_nothing_else_is_touched(
             assert after[name] == one, name
     assert done.backup is not None
     kept = everything(done.backup / "old")
-    assert kept["1/commitlog/notes.txt"] == b"foreign" and kept["10/checkpoint"] == b"short"
+    assert kept["1/commitlog/notes.txt"] == b"foreign" and kept["11/checkpoint"] == b"short"
     undo(broken, CONFIG)
     assert everything(broken) == before
     with pytest.raises(NoRepair):
@@ -249,6 +255,13 @@ def empty_last_file(root: Path) -> None:
     (root / "commitlog" / f"{int(last.name) + last.stat().st_size:020d}").touch()
 
 
+def cut_behind_the_end(root: Path) -> None:
+    """Only zeros are gone."""
+    with MessageStore(root, CONFIG) as store:
+        mapped, position = store.commit_log.locate(store.max_offset)
+    os.truncate(mapped.path, position)
+
+
 def empty_queue_file(root: Path) -> None:
     os.truncate(max((root / "consumequeue/TopicA/0").iterdir()), 0)
 
@@ -288,6 +301,7 @@ SINGLE: list[tuple[Callable[[Path], None], str]] = [
     (in_place_of("consumequeue"), model.REBUILD_QUEUES),
     (in_place_of("consumequeue/TopicA"), model.QUARANTINE),
     (empty_last_file, model.QUARANTINE),
+    (cut_behind_the_end, model.EXTEND_FILE),
     (empty_queue_file, model.REBUILD_QUEUE),
     (strangers_in_what_goes, model.QUARANTINE),
     (strangers_beside_all_queues, model.REBUILD_QUEUES),
@@ -312,6 +326,61 @@ def test_other_things_that_may_be_wrong(
     # What is checked before something is taken back are the journal's fingerprints.
     undo(root, CONFIG)
     assert everything(root) == before
+
+
+def test_messages_that_went_with_the_end_of_the_log(sound: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(sound, tmp_path / "store"))
+    with MessageStore(root, CONFIG) as store:
+        mapped, position = store.commit_log.locate(store.max_offset)
+    os.truncate(mapped.path, position // 2)
+    before = everything(root)
+    plan = planned(root, tmp_path)
+    actions = [step.action for step in plan.steps]
+    assert actions[:2] == [model.EXTEND_FILE, model.CUT_TAIL] and model.REBUILD_QUEUE in actions
+    assert "bring that back instead" in plan.steps[0].sacrifices
+    assert "a message whose end is gone" in plan.steps[1].changes
+    apply(root, CONFIG, plan)
+    assert findings_of(root)[0] == []
+    undo(root, CONFIG)
+    assert everything(root) == before
+
+
+@pytest.mark.parametrize("change", ["grown", "stored", "cut"])
+def test_a_file_that_changed_after_it_got_its_length_is_left_alone(
+    sound: Path, tmp_path: Path, change: str
+) -> None:
+    root = Path(shutil.copytree(sound, tmp_path / "store"))
+    cut_behind_the_end(root)
+    last = max((root / "commitlog").iterdir())
+    size = last.stat().st_size
+    apply(root, CONFIG, planned(root, tmp_path))
+    whole = last.stat().st_size
+    if change == "stored":
+        with last.open("r+b") as file:
+            file.seek(whole - 1)
+            file.write(b"x")
+    else:
+        os.truncate(last, whole + 1 if change == "grown" else size + 1)
+    before = everything(root)
+    with pytest.raises(RmqctlError):
+        undo(root, CONFIG)
+    assert everything(root) == before
+
+
+def test_no_file_is_extended_whose_length_is_in_doubt(sound: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(sound, tmp_path / "store"))
+    cut_behind_the_end(root)
+    last = max((root / "commitlog").iterdir())
+    path = tmp_path / "plan.json"
+    path.write_text(plan_text(make_plan(root, CONFIG)))
+    os.truncate(last, last.stat().st_size + 1)
+    before = everything(root)
+    with pytest.raises(PlanDoesNotFit):
+        apply(root, CONFIG, read_plan(path))
+    assert everything(root) == before
+    last.rename(tmp_path / "elsewhere")
+    last.symlink_to(tmp_path / "elsewhere")
+    assert model.EXTEND_FILE not in [step.action for step in make_plan(root, CONFIG).steps]
 
 
 @pytest.mark.parametrize("has_queues", [True, False])
@@ -390,7 +459,8 @@ def test_a_log_that_is_damaged_keeps_its_queues(broken: Path) -> None:
         file.seek(4)
         file.write(b"\xff\xff")
     plan = make_plan(broken, CONFIG)
-    assert {step.action for step in plan.steps} == {model.QUARANTINE, model.RESTORE_CONFIG}
+    harmless = {model.QUARANTINE, model.EXTEND_FILE, model.RESTORE_CONFIG}
+    assert {step.action for step in plan.steps} == harmless
     why = {one.found.code: one.why for one in plan.left}
     for code in ("queue-missing", "torn-tail", "checkpoint-unreadable"):
         assert "`rmqctl salvage`" in why[code]
@@ -488,19 +558,19 @@ EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
     "unknown field 'also'": lambda v: _first(v).update(also=1),
     "the plan has the unknown field 'more'": lambda v: v.update(more=1),
     "two steps have one number": lambda v: v["steps"].append(v["steps"][0]),
-    "needs step": lambda v: v["steps"].pop(3),
+    "needs step": lambda v: v["steps"].pop(4),
     "of version 2": lambda v: v.update(version=2),
     "of version null": lambda v: v.pop("version"),
     "does not say that it is one": lambda v: v.pop("format"),
     "steps is missing": lambda v: v.update(steps={}),
     "a step is no object": lambda v: v["steps"].append(7),
     "premises is missing": lambda v: v.pop("premises"),
-    "the topic cannot be a directory": lambda v: v["steps"][3].update(topic="../x"),
-    "queue_id is -1": lambda v: v["steps"][3].update(queue_id=-1),
-    "queue_id is missing": lambda v: v["steps"][3].update(queue_id=True),
+    "the topic cannot be a directory": lambda v: v["steps"][4].update(topic="../x"),
+    "queue_id is -1": lambda v: v["steps"][4].update(queue_id=-1),
+    "queue_id is missing": lambda v: v["steps"][4].update(queue_id=True),
     "sha256 is missing": lambda v: v["premises"]["log"].pop("sha256"),
     "text that no name can be": lambda v: v.update(store="\ud800"),
-    "text that no name": lambda v: v["steps"][3].update(topic="a\0b"),
+    "text that no name": lambda v: v["steps"][4].update(topic="a\0b"),
     "mends holds something else": lambda v: _first(v).update(mends=[1]),
     "needs holds something else": lambda v: _first(v).update(needs=["1"]),
 }
@@ -774,7 +844,7 @@ def test_a_restored_store_is_repaired_on(broken: Path, tmp_path: Path) -> None:
 def test_a_link_in_what_was_kept_is_not_followed(broken: Path, tmp_path: Path) -> None:
     done = apply(broken, CONFIG, planned(broken, tmp_path))
     assert done.backup is not None
-    kept = done.backup / "old/10"
+    kept = done.backup / "old/11"
     kept.rename(tmp_path / "elsewhere")
     kept.symlink_to(tmp_path / "elsewhere")
     before = everything(broken)
@@ -802,7 +872,7 @@ def test_what_was_moved_outlives_its_journal(
     (broken / "rmqctl-repair/journal.json").unlink()
     apply(broken, CONFIG, planned(broken, tmp_path))
     (first, _) = sorted(broken.glob("rmqctl-backup-*"))
-    assert everything(first / "old") == kept and kept["10/checkpoint"] == b"short"
+    assert everything(first / "old") == kept and kept["11/checkpoint"] == b"short"
     undo(broken, CONFIG)
     assert everything(first / "old") == kept
 
@@ -846,7 +916,7 @@ def test_a_log_that_lies_elsewhere_is_asked_for(broken: Path, tmp_path: Path) ->
 def test_a_backup_that_was_changed_is_told(broken: Path, tmp_path: Path) -> None:
     done = apply(broken, CONFIG, planned(broken, tmp_path))
     assert done.backup is not None
-    (done.backup / "old/10/checkpoint").write_bytes(b"other")
+    (done.backup / "old/11/checkpoint").write_bytes(b"other")
     with pytest.raises(RepairOvertaken, match="what it has kept of checkpoint"):
         undo(broken, CONFIG)
 

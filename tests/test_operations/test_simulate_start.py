@@ -158,16 +158,26 @@ def test_a_file_that_the_broker_may_not_write(
     assert summary["messages_lost"] == 0 and summary["max_physical_offset"] is not None
 
 
-def test_a_file_of_the_log_that_is_cut_is_nothing_that_a_repair_mends(
-    golden: Golden, tmp_path: Path
+@pytest.mark.parametrize(
+    ("number", "size", "expected"),
+    [
+        (1, 1000, "salvage"),
+        (1, 0, "repair"),
+        (-1, 1000, "repair"),
+        (-1, 0, "repair"),
+        (-1, 65537, "salvage"),
+    ],
+)
+def test_a_file_of_the_log_of_a_wrong_length(
+    golden: Golden, tmp_path: Path, number: int, size: int, expected: str
 ) -> None:
-    for size, expected in ((1000, "salvage"), (0, "repair")):
-        root = copy_tree(golden("basic"), tmp_path / str(size))
-        file = sorted((root / "commitlog").iterdir())[1]
-        os.truncate(file, size)
-        done = simulated(root)
-        assert (done.outcome.reason or "").startswith(f"commitlog/{file.name}: {size} bytes")
-        assert (next_words(done) or ("",))[0] == expected
+    """A repair gives the last one what it lacks, and moves an empty one away."""
+    root = copy_tree(golden("basic"), tmp_path / "store")
+    file = sorted((root / "commitlog").iterdir())[number]
+    os.truncate(file, size)
+    done = simulated(root)
+    assert (done.outcome.reason or "").startswith(f"commitlog/{file.name}: {size} bytes")
+    assert (next_words(done) or ("",))[0] == expected
 
 
 @pytest.mark.parametrize(("is_damaged", "word"), [(False, "flush"), (True, "salvage")])

@@ -75,9 +75,10 @@ def command(
 
     --plan looks at everything that verify, lint and config check look at, and writes down as JSON
     what can be mended: queues, index and checkpoint from the log, the timer of 5.x from its
-    messages, a torn tail, files that do not belong there, a file of config/ from its .bak, offsets
-    outside their queues. Each step says what it changes and what it sacrifices. You may remove
-    whole steps from the file. The store is only read. For a damaged log use `rmqctl salvage`.
+    messages, a torn tail, a last log file that is too short, files that do not belong there, a file
+    of config/ from its .bak, offsets outside their queues. Each step says what it changes and what
+    it sacrifices. You may remove whole steps from the file. The store is only read. For a damaged
+    log use `rmqctl salvage`.
 
     --apply compares the store with the plan, builds everything beside it, and then puts it in
     place; what was there stays in rmqctl-backup-<time>/ in the store. After a kill or a full disk

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,7 @@ from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import check_understood, queues_not_understood
 from rmqctl.errors import BrokerConfError, DamagedStore, FileLengthUnproven, UnsupportedStore
 from rmqctl.operations.doctor.lint import refusal
-from rmqctl.operations.doctor.whynot import contradicts_files, fails_on_renamed
+from rmqctl.operations.doctor.whynot import contradicts_files, fails_on_length, fails_on_renamed
 from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
 #: Bytes of log that a broker's recovery reads and decodes in a second, from a present-day disk.
 _BYTES_A_SECOND = 250_000_000
 _OF_INDEX = "index-in-doubt"
-#: The beginning of the reason why a start fails on a file of the log that is cut, or too long. No
-#: repair restores what such a file lacks; it moves away empty files and files of other names.
-_LENGTH_OF_LOG = re.compile(r"(?!consumequeue)[^:]*\b[0-9]{20}: [1-9][0-9]* bytes, not a file of")
 
 
 class StartNotPlayed(UnsupportedStore):
@@ -77,7 +73,8 @@ class Simulation:
     ``is_damaged_near_end``: the log is so damaged near its end that it must not be written, for a
     start after a clean stop would delete what stands there. ``is_misplaced``: the log ends at a
     file whose name is another file's; ``has_misplaced``: it has such files anywhere.
-    ``is_contradicted``: it fails by sizes of the configuration that no file has. ``refusal``: why
+    ``is_contradicted``: it fails by sizes of the configuration that no file has.
+    ``has_wrong_file``: it fails on a file of the log whose length no repair mends. ``refusal``: why
     the start fails, where the broker may not write its files; the rest is what a start does that
     may."""
 
@@ -94,6 +91,7 @@ class Simulation:
     is_misplaced: bool = False
     has_misplaced: bool = False
     is_contradicted: bool = False
+    has_wrong_file: bool = False
     refusal: str | None = None
 
     @property
@@ -146,6 +144,7 @@ def simulate_start(
         done.is_contradicted = contradicts_files(root, config)
         if not done.is_contradicted:
             done.is_misplaced = fails_on_renamed(root, config, outcome.reason or "")
+            done.has_wrong_file = fails_on_length(root, config, outcome.reason or "")
         return done  # It comes to nothing that it could cut.
     with MessageStore(root, config) as store:
         _compare_log(store, done)
@@ -363,7 +362,7 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
         return ("verify",)  # Which says what files are called wrong.
     if done.outcome.starts and done.refusal is not None:
         return ("lint",)  # Which names all that may not be written.
-    if done.messages_lost or _LENGTH_OF_LOG.match(done.outcome.reason or ""):
+    if done.messages_lost or done.has_wrong_file:
         return "salvage", "--output", "{salvaged}", "--dry-run"
     if not done.is_harmless:
         return "repair", "--plan", "{plan}"

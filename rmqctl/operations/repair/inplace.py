@@ -1,17 +1,49 @@
-"""Changes that a repair makes within a file of the log, and takes back.
+"""Changes that a repair makes to a file of the log in place, and takes back.
 
-Bytes behind the log's end become zeros. A copy of them is made before, and each byte in the file is
-then the old one or zero, however far a kill has let the change come.
+A file that is too short gets zeros at its end. Bytes behind the log's end become zeros: a copy of
+them is made before, and each byte in the file is then the old one or zero, however far a kill has
+let the change come.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.paths import open_for_writing
 from rmqctl.errors import CannotRead
 
 _PIECE = 1 << 20
+
+
+def growth_problem(root: Path, path: str, position: int, length: int) -> str | None:
+    """Why zeros cannot be added to a file, or taken away, in words; None: they can.
+
+    :param path: the file, relative to the store.
+    :param position: its length before ``length`` zeros are added.
+    """
+    try:
+        file = MappedFile.open(root / path)
+    except CannotRead as error:
+        return str(error)
+    try:
+        is_known = file.size in (position, position + length)
+        if not is_known or file.first_nonzero(position, file.size) < file.size:
+            return f"{path} was changed meanwhile"
+    finally:
+        file.close()
+    return None
+
+
+def resize(root: Path, path: str, size: int) -> None:
+    """Gives a file this length, durably: it gets zeros at its end, or loses them."""
+    descriptor = open_for_writing(root, root / path)
+    try:
+        os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def tail_problem(root: Path, path: str, position: int, length: int, kept: Path) -> str | None:

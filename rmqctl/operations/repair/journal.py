@@ -21,7 +21,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple
 
-from formats.constants import LONG_MAX
+from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.unfinished import JOURNAL, KEPT_BY_REPAIR, REPAIR
 from rmqctl.engine.state import brokerjson
@@ -41,11 +41,12 @@ _MOST_NUMBER = 10**20 - 1
 
 class Move(NamedTuple):
     """The change of one path of the store: ``old`` is the fingerprint of what is there before,
-    ``new`` of what is there afterwards; None: nothing. With a ``length`` so many bytes of the file
-    become zeros instead.
+    ``new`` of what is there afterwards; None: nothing. With a ``length`` the file itself is changed
+    instead: so many of its bytes become zeros, or it grows by so many.
 
     :param steps: numbers of the steps that need it.
     :param made: directories that are made for it.
+    :param grows: the file gets ``length`` zeros at its end, which is at ``position``.
     :param late: the new file comes after all other moves, and goes before they are taken back.
     """
 
@@ -57,6 +58,7 @@ class Move(NamedTuple):
     position: int = 0
     length: int = 0
     late: bool = False
+    grows: bool = False
 
 
 class Journal(NamedTuple):
@@ -125,15 +127,19 @@ def _is_of_repair(move: Move) -> bool:
         return False
     if not all(type(one) is str and is_below(one) for one in (move.path, *move.made)):
         return False
-    if not {type(move.old), type(move.new)} <= {dict, NoneType} or {type(move.late)} != {bool}:
+    if not {type(move.old), type(move.new)} <= {dict, NoneType} or {
+        type(move.late),
+        type(move.grows),
+    } != {bool}:
         return False
     first, *rest = move.path.split("/")
     if first == paths.COMMIT_LOG:
-        return bool(rest) and move.new is None and not move.made
+        is_file = move.position + move.length <= INT_MAX
+        return bool(rest) and move.new is None and not move.made and (is_file or not move.grows)
     rooms = (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX, brokerjson.CONFIG)
     files = (paths.CHECKPOINT, paths.TIMER_WHEEL)
     is_ours = first in (*rooms, paths.TIMER_LOG) or move.path in files
-    return not move.length and is_ours
+    return not move.length and not move.grows and is_ours
 
 
 class Mover:
@@ -150,7 +156,7 @@ class Mover:
     def problem(self) -> str | None:
         """What has been changed by another program since, in words; None: nothing has."""
         for move in self._journal.moves:
-            why = self._tail_problem(move) if move.length else self._move_problem(move)
+            why = self._change_problem(move) if move.length else self._move_problem(move)
             if why is not None:
                 return why
         return None
@@ -175,7 +181,9 @@ class Mover:
         below = [f"{path}/{name}" for name in paths.scan_names(self._root / path)]
         return all(one in known or self._is_made(one) for one in below)
 
-    def _tail_problem(self, move: Move) -> str | None:
+    def _change_problem(self, move: Move) -> str | None:
+        if move.grows:
+            return inplace.growth_problem(self._root, move.path, move.position, move.length)
         kept = self._kept_tail(move)
         return inplace.tail_problem(self._root, move.path, move.position, move.length, kept)
 
@@ -202,7 +210,9 @@ class Mover:
         """Makes all moves. :raises RepairCutOff, SymbolicLinkRefused: the journal stays."""
         with _cut_off_told(self._root):
             for move in self._journal.moves:
-                if move.length:
+                if move.grows:
+                    inplace.resize(self._root, move.path, move.position + move.length)
+                elif move.length:
                     inplace.zero(self._root, move.path, move.position)
                 elif move.late:
                     self._take(move)
@@ -217,7 +227,9 @@ class Mover:
             for move in self._late():
                 self._withdraw(move)
             for move in reversed(self._journal.moves):
-                if move.length:
+                if move.grows:
+                    inplace.resize(self._root, move.path, move.position)
+                elif move.length:
                     kept = self._kept_tail(move)
                     inplace.restore_tail(self._root, move.path, move.position, kept)
                 else:
@@ -285,7 +297,8 @@ class Mover:
 
         :raises CannotWrite: the store is as it was; only what was built could not be removed.
         """
-        tails = {self._kept_tail(move) for move in self._journal.moves if move.length}
+        moves = self._journal.moves
+        tails = {self._kept_tail(move) for move in moves if move.length and not move.grows}
         is_all_back = all(path in tails for path in kept_files(self._directory))
         with _cut_off_told(self._root):
             # Without a journal the plan would count as one that is still to be carried out.

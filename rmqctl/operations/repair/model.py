@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 #: The actions of steps, in the order in which steps are done. The checkpoint is set last, when all
 #: that it vouches for is in place.
 QUARANTINE = "quarantine"
+EXTEND_FILE = "extend-file"
 CUT_TAIL = "cut-tail"
 REBUILD_QUEUES = "rebuild-queues"
 REBUILD_QUEUE = "rebuild-queue"
@@ -24,6 +25,7 @@ SET_CHECKPOINT = "set-checkpoint"
 #: The fields of each action, which say what it is about, and their types.
 ACTIONS: dict[str, dict[str, type]] = {
     QUARANTINE: {"path": str},
+    EXTEND_FILE: {"path": str, "position": int, "length": int},
     CUT_TAIL: {"path": str, "physical_offset": int, "position": int, "length": int},
     REBUILD_QUEUES: {},
     REBUILD_QUEUE: {"topic": str, "queue_id": int},

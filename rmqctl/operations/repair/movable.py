@@ -33,7 +33,7 @@ def check_movable(root: Path, steps: tuple[model.Step, ...]) -> None:
         is_many = step.action in (model.REBUILD_QUEUES, model.REBUILD_QUEUE, model.REBUILD_TIMER)
         for path in touched(step) if is_many else [step.path]:
             refuse_links(root, Path(path).parent)
-            if step.action == model.CUT_TAIL:  # It is stored into where it lies.
+            if step.action in (model.EXTEND_FILE, model.CUT_TAIL):  # Changed where it lies.
                 _check_right(root / path)
             else:
                 _check_mounts(root, path, mounts)

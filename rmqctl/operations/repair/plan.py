@@ -29,7 +29,7 @@ from rmqctl.operations.mend.timer import TIMER_PARTS
 from rmqctl.operations.progress import Progress
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.fingerprint import fingerprint, log_fingerprint
-from rmqctl.operations.repair.mending import Key, Mending
+from rmqctl.operations.repair.mending import SALVAGE_FIRST, Key, Mending
 from rmqctl.operations.repair.model import Left, Plan, Premises, Step
 from rmqctl.operations.repair.words import sentences
 from rmqctl.operations.verify import INFO, Finding, verify
@@ -211,8 +211,12 @@ class _Gathered:
         action = key[0]
         touches_log = (model.CUT_TAIL, model.SET_CHECKPOINT)
         rebuilds = (model.REBUILD_QUEUE, model.REBUILD_QUEUES, model.REBUILD_INDEX)
-        if self._mending.log_problem and action in (*touches_log, *rebuilds):
-            return self._mending.log_problem
+        problem = self._mending.log_problem
+        if problem and action in (*touches_log, *rebuilds):
+            return problem
+        # Zeros at the end take nothing from a salvage. Where they belong must be certain.
+        if action == model.EXTEND_FILE and problem not in ("", SALVAGE_FIRST):
+            return problem
         if action == model.REBUILD_QUEUE and key[1:] in self._blocked:
             return (
                 "Messages of the log claim one place in this queue: made anew, older ones would "

@@ -16,7 +16,15 @@ from rmqctl.engine.files import durable, paths
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import ConfigFileUnreadable, OutputExists
 from rmqctl.operations.repair.errors import PlanUnreadable
-from rmqctl.operations.repair.model import ACTIONS, CUT_TAIL, QUARANTINE, Plan, Premises, Step
+from rmqctl.operations.repair.model import (
+    ACTIONS,
+    CUT_TAIL,
+    EXTEND_FILE,
+    QUARANTINE,
+    Plan,
+    Premises,
+    Step,
+)
 
 FORMAT, VERSION = "rmqctl repair plan", 1
 _HOW = (
@@ -30,7 +38,11 @@ MOVED_ROOMS = (
     brokerjson.CONFIG,
 )
 #: The directories in which the path of an action may be; of other actions: config/.
-_ROOMS = {QUARANTINE: MOVED_ROOMS, CUT_TAIL: (paths.COMMIT_LOG,)}
+_ROOMS = {
+    QUARANTINE: MOVED_ROOMS,
+    EXTEND_FILE: (paths.COMMIT_LOG,),
+    CUT_TAIL: (paths.COMMIT_LOG,),
+}
 
 
 def plan_text(plan: Plan) -> str:

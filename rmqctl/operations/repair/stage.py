@@ -16,7 +16,7 @@ from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.unfinished import REPAIR
-from rmqctl.engine.messagestore import system_clock
+from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.engine.state.consumeroffsets import ConsumerOffsets
@@ -74,6 +74,8 @@ class _Stage:
         """The moves in the order of the steps."""
         for step in self._steps(model.QUARANTINE):
             yield self._move(step.path, step.number)
+        for step in self._steps(model.EXTEND_FILE):
+            yield self._growth(step)
         for step in self._steps(model.CUT_TAIL):
             yield self._tail(step)
         if self._steps(*_REBUILDS):
@@ -112,6 +114,18 @@ class _Stage:
                 os.chown(path, owner.st_uid, owner.st_gid)
 
     # --- one action each -----------------------------------------------------------------
+
+    def _growth(self, step: Step) -> Move:
+        """The move that adds zeros to a file, up to the length of all files of the log."""
+        path, position, length = (step.what[name] for name in ("path", "position", "length"))
+        with MessageStore(self._root, self._config) as store:
+            size = store.commit_log.file_size
+        if (self._root / path).stat().st_size != position or position + length != size:
+            raise PlanDoesNotFit(
+                store=str(self._root),
+                reason=f"{path} is not {length} bytes shorter than a file of the log",
+            )
+        return Move(path, (step.number,), None, None, (), position, length, grows=True)
 
     def _tail(self, step: Step) -> Move:
         """Keeps a copy of the bytes that become zeros; the move that makes them zeros."""

@@ -31,11 +31,26 @@ def _quarantine(store: MessageStore, step: Step) -> tuple[str, str]:
     return changes, "Nothing of the store; whoever has put it there may miss it."
 
 
+def _extend_file(store: MessageStore, step: Step) -> tuple[str, str]:
+    path, position, length = step.what["path"], step.what["position"], step.what["length"]
+    changes = (
+        f"Gives {path} its whole length: puts {length} zeros behind its {position} bytes. A broker "
+        "does not start on a shorter file."
+    )
+    return changes, (
+        "Nothing that is there. Messages that stood behind these bytes stay lost: if a replica or "
+        "a backup has the whole file, bring that back instead."
+    )
+
+
 def _cut_tail(store: MessageStore, step: Step) -> tuple[str, str]:
     what = step.what
+    where = f"Stores zeros from offset {what['physical_offset']} on, the end of the log"
+    if (store.root / step.path).stat().st_size < store.commit_log.file_size:
+        changes = f"{where}: {what['length']} bytes of a message whose end is gone with the file's."
+        return changes, "These bytes, which nobody can read as a message."
     changes = (
-        f"Stores zeros from offset {what['physical_offset']} on, the end of the log: "
-        f"{what['length']} bytes of an append that a crash cut off, or of an earlier life."
+        f"{where}: {what['length']} bytes of an append that a crash cut off, or of an earlier life."
     )
     return changes, "These bytes. No message that was acknowledged as on disk is in them."
 
@@ -130,6 +145,7 @@ def _time(milliseconds: int) -> str:
 
 _SAID = {
     model.QUARANTINE: _quarantine,
+    model.EXTEND_FILE: _extend_file,
     model.CUT_TAIL: _cut_tail,
     model.REBUILD_QUEUES: _rebuild_queues,
     model.REBUILD_QUEUE: _rebuild_queue,

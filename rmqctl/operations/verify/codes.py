@@ -39,6 +39,13 @@ NAMED_OTHERWISE = (
     "It is not lost: its first records are in a file of another name in the log's directory. Keep "
     "the broker down, rename that file, and verify again."
 )
+#: The advice on a last file of the log that ends before its time.
+CUT_SHORT = (
+    "A broker refuses to start on it. If the broker uses other sizes, give its broker.conf with "
+    "--broker-conf. Otherwise the end of the file is gone. If messages were lost with it, bring "
+    "the whole file back from a replica or a backup. If not, or if nobody has it, `rmqctl repair` "
+    "adds zeros up to its length."
+)
 #: The advice on records behind the end of the log to which units point: after a crash, and after a
 #: clean stop.
 TORN_BEHIND_ITS_UNIT = (
@@ -163,8 +170,9 @@ LOG_CODES: dict[str, Code] = {
         "directory",
         "a file has another length than its neighbours, or than the configuration says",
         "A broker refuses to start on it. If the broker uses other sizes, give its broker.conf "
-        "with --broker-conf. `rmqctl repair` moves an empty last file of the log away, unless it "
-        "is the only one; `rmqctl rebuild queues` writes a whole file for a queue.",
+        "with --broker-conf. `rmqctl repair` adds zeros to a last file of the log that is too "
+        "short, and moves an empty one away unless it is the only one; `rmqctl rebuild queues` "
+        "writes a whole file for a queue.",
     ),
     "file-length-unproven": Code(
         WARNING,

@@ -4,7 +4,7 @@ starting."""
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +15,15 @@ from rmqctl.engine.log.misnamed import own_name
 from rmqctl.engine.settings.filesizes import LEAST_QUEUE_FILE_SIZE, is_too_small
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import is_of_5
-from rmqctl.operations.verify.findings import ERROR, INFO, MISPLACED, WARNING, Finding, finding
+from rmqctl.operations.verify.findings import (
+    CUT_SHORT,
+    ERROR,
+    INFO,
+    MISPLACED,
+    WARNING,
+    Finding,
+    finding,
+)
 
 #: The advice on a link in a file's place, which may lead to a disk that is not mounted.
 LEADS_NOWHERE = "a link that leads nowhere"
@@ -95,10 +103,20 @@ def check_log_files(
 ) -> Iterator[Finding]:
     """Checks names and lengths in one of the directories of a log. A file with a foreign name may
     be one of the log by its first record: ``expected`` is then the name that it should have."""
+    last = last_name(log_directories)
     for found in _check_files(root, directory, size, log_directories):
         path = root / (found.path or "")
+        if found.code == "file-length-mismatch" and 0 < int(found.found or 0) < size:
+            yield found._replace(advice=CUT_SHORT) if path.name == last else found
+            continue
         own = own_name(path, log_directories, size) if found.code == "foreign-file" else None
         yield found if own is None else found._replace(expected=own, advice=MISPLACED)
+
+
+def last_name(directories: Iterable[Path]) -> str | None:
+    """The name of the last file of a log that lies in some directories; None: it has no file."""
+    names = (name for one in directories for name in paths.scan_names(one) if is_offset_name(name))
+    return max(names, default=None)
 
 
 def check_is_directory(root: Path, name: str) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from rmqctl.engine.files.paths import NOT_REGULAR
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import is_written_by_its_brokers
 from rmqctl.operations.verify.codes import (
+    CUT_SHORT,
     ERROR,
     INFO,
     LOG_CODES,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CODES",
+    "CUT_SHORT",
     "ERROR",
     "INFO",
     "LINT_CODES",
