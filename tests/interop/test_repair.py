@@ -28,8 +28,8 @@ def test_the_engine_starts_on_a_log_whose_last_file_was_cut(
     """Behind the last record, or amid it. It has every other message then, and goes on behind."""
     values = INDEX["stores"]["basic"]["config"]
     root, config = copy_tree(golden("basic"), tmp_path / "store"), config_of(values)
-    with MessageStore(root, config) as store:
-        mapped, position = store.commit_log.locate(store.max_offset)
+    with MessageStore(root, config) as cut:
+        mapped, position = cut.commit_log.locate(cut.max_offset)
     os.truncate(mapped.path, position - lost)
     refused = engine.open(root, values)
     assert not refused.is_open
