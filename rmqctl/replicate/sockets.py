@@ -1,4 +1,4 @@
-"""A copy that follows its master: the only file here with sockets, a clock and a thread.
+"""A copy that follows its master: sockets, a clock and a thread.
 
 One thread receives the log, appends what has come, flushes it at once and reports. Another thread
 asks the master for its files of ``config/`` every ten seconds.
@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, TypeVar
 
 from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.record.pieces import BadEntry
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import RmqctlError
 from rmqctl.replicate import questions
+from rmqctl.replicate.asker import CONNECT_SECONDS, READ_SIZE, Asker, Target
 from rmqctl.replicate.copy import Copy, is_own
 from rmqctl.replicate.credentials import Credentials
 from rmqctl.replicate.doubt import Doubt
@@ -27,16 +27,9 @@ from rmqctl.replicate.errors import BadLogReceived, MasterRefused, MasterUnreach
 from rmqctl.replicate.events import Event, Joined, Lost, Mismatch, Progressed, Unanswered, Wrote
 from rmqctl.replicate.follower import Follower, Join
 from rmqctl.replicate.keeping import Keep
-from rmqctl.replicate.questions import Dialogue, MasterFacts, Snapshot
+from rmqctl.replicate.questions import MasterFacts, Snapshot
 from rmqctl.serve.ha.frames import BadFrame
-from rmqctl.serve.wire.command import RemotingCommand
-from rmqctl.serve.wire.frames import FrameReader, encode_frame
-from rmqctl.serve.wire.header import FrameError
 
-T = TypeVar("T")
-
-#: Seconds for a connection, and for an answer.
-_CONNECT_SECONDS = _ANSWER_SECONDS = 5.0
 #: Seconds before the next try (``HAClient``), and between two looks at the master's configuration
 #: (``BrokerController``: ten).
 _RETRY_SECONDS, _CONFIG_SECONDS = 5.0, 10.0
@@ -47,88 +40,13 @@ _STARVED_SECONDS = 15.0
 _WAIT_SECONDS = 0.2
 #: Seconds between two looks for files that are not to be kept (``cleanResourceInterval``: ten).
 _SHORTEN_SECONDS = 10.0
-#: Seconds that a broker gets after its start to answer, and seconds between two tries then.
-_START_SECONDS, _START_WAIT = 10.0, 0.1
 #: Bytes that are read before they are appended and flushed.
 _MOST_AT_ONCE = 4 << 20
-_READ_SIZE = 1 << 18
-
-
-class Target(NamedTuple):
-    """Host and port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def now() -> int:
     """Milliseconds of a clock that is never set back."""
     return time.monotonic_ns() // 1_000_000
-
-
-class Asker:
-    """A remoting connection to the broker, for one thread. It is made when it is needed.
-
-    :param credentials: the account that signs requests, for a broker with ACL.
-    """
-
-    def __init__(self, target: Target, credentials: Credentials | None = None) -> None:
-        self._target = target
-        self._credentials = credentials
-        self._socket: socket.socket | None = None
-        self._reader = FrameReader()
-        self._opaque = 0
-
-    def run(self, dialogue: Dialogue[T]) -> T:
-        """Runs a dialogue. :raises MasterUnreachable, MasterRefused: it does not come to its
-        end."""
-        try:
-            return questions.run(dialogue, self._ask)
-        except OSError as error:
-            self.close()
-            reason = error.strerror or str(error) or type(error).__name__
-            raise MasterUnreachable(address=str(self._target), reason=reason) from error
-        except FrameError as error:
-            self.close()
-            raise MasterRefused(address=str(self._target), reason=str(error)) from error
-
-    def _ask(self, request: RemotingCommand) -> RemotingCommand:
-        end = time.monotonic() + _START_SECONDS
-        while True:
-            answer = self._ask_once(request)
-            if not questions.is_starting(request, answer) or time.monotonic() > end:
-                return answer
-            time.sleep(_START_WAIT)
-
-    def _ask_once(self, request: RemotingCommand) -> RemotingCommand:
-        if self._socket is None:
-            self._socket = socket.create_connection(self._target, _CONNECT_SECONDS)
-            self._reader = FrameReader()
-        self._opaque += 1
-        self._socket.settimeout(_ANSWER_SECONDS)
-        numbered = RemotingCommand(
-            request.code, self._opaque, ext_fields=request.ext_fields, body=request.body
-        )
-        if self._credentials is not None:
-            numbered = self._credentials.signed(numbered)
-        self._socket.sendall(encode_frame(numbered))
-        end = time.monotonic() + _ANSWER_SECONDS
-        while time.monotonic() < end:
-            data = self._socket.recv(_READ_SIZE)
-            if not data:
-                raise OSError(0, "the broker has closed the connection")
-            for answer in list(self._reader.feed(data)):
-                if answer.is_response and answer.opaque == self._opaque:
-                    return answer
-        raise TimeoutError(0, "no answer has come in time")
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
 
 
 class _Watcher:
@@ -270,7 +188,7 @@ class Replication:
         """Follows the master over one connection; returns whether the copy has caught up, where
         that ends the run."""
         try:
-            link = socket.create_connection(self._ha, _CONNECT_SECONDS)
+            link = socket.create_connection(self._ha, CONNECT_SECONDS)
         except OSError as error:
             reason = error.strerror or str(error)
             raise MasterUnreachable(address=str(self._ha), reason=reason) from error
@@ -380,7 +298,7 @@ def _exchange(link: socket.socket, outgoing: bytearray) -> bytes:
         data = bytearray()
         while ready and len(data) < _MOST_AT_ONCE:
             try:
-                some = link.recv(_READ_SIZE)
+                some = link.recv(READ_SIZE)
             except BlockingIOError:
                 break
             if not some and not data:

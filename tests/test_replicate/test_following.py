@@ -17,10 +17,11 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import RmqctlError
 from rmqctl.operations.verify import Finding, verify
 from rmqctl.replicate import sockets
+from rmqctl.replicate.asker import Target
 from rmqctl.replicate.errors import BadLogReceived, MasterRefused
 from rmqctl.replicate.events import Event, Lost
 from rmqctl.replicate.keeping import Keep
-from rmqctl.replicate.sockets import Replication, Target
+from rmqctl.replicate.sockets import Replication
 from rmqctl.serve.ha.frames import FRAME, REPORT
 from tests import processes
 from tests.golden_data import tree_content

@@ -106,7 +106,7 @@ FLOORS = {
     "rmqctl.replicate": [
         ["doubt", "errors", "events", "keeping"],
         ["credentials", "follower", "questions"],
-        ["copy"],
+        ["asker", "copy"],
         ["sockets"],
     ],
     "rmqctl.cli.browse": [["model"], ["widgets"], ["screens"], ["app"]],

@@ -130,8 +130,9 @@ def command(
     log is refused. SIGTERM and Ctrl-C stop it, and leave a cleanly closed store. A lost connection
     is opened again.
     """
+    from rmqctl.replicate.asker import Target
     from rmqctl.replicate.credentials import load_credentials
-    from rmqctl.replicate.sockets import Replication, Target
+    from rmqctl.replicate.sockets import Replication
 
     if broker is None and master.port < 2:
         raise click.UsageError(f"{master.port} is no HA port, which is a broker's own port + 1.")
