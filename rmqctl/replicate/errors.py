@@ -10,6 +10,15 @@ class MasterUnreachable(RmqctlError):
     )
 
 
+class MasterSilent(RmqctlError):
+    """Nothing has come for a long time, of a copy that was to end when it has everything."""
+
+    template = (
+        "nothing has come from {address} for {minutes} minutes: {reason}. The copy has what came "
+        "before that. Run the same again when the broker runs: the copy is continued."
+    )
+
+
 class MasterRefused(RmqctlError):
     """The master does not answer what a slave has to know."""
 

@@ -23,7 +23,12 @@ from rmqctl.replicate.asker import CONNECT_SECONDS, READ_SIZE, Asker, Target
 from rmqctl.replicate.copy import Copy, is_own
 from rmqctl.replicate.credentials import Credentials
 from rmqctl.replicate.doubt import Doubt
-from rmqctl.replicate.errors import BadLogReceived, MasterRefused, MasterUnreachable
+from rmqctl.replicate.errors import (
+    BadLogReceived,
+    MasterRefused,
+    MasterSilent,
+    MasterUnreachable,
+)
 from rmqctl.replicate.events import Event, Joined, Lost, Mismatch, Progressed, Unanswered, Wrote
 from rmqctl.replicate.follower import Follower, Join
 from rmqctl.replicate.keeping import Keep
@@ -33,6 +38,9 @@ from rmqctl.serve.ha.frames import BadFrame
 #: Seconds before the next try (``HAClient``), and between two looks at the master's configuration
 #: (``BrokerController``: ten).
 _RETRY_SECONDS, _CONFIG_SECONDS = 5.0, 10.0
+#: Minutes without any progress after which a copy that is to end when it has caught up gives up:
+#: nobody waits for it, and the next run continues it.
+_PATIENCE_MINUTES = 5.0
 #: Seconds between two rows of progress, and two flushes of queues and index.
 _TOLD_SECONDS, _FLUSH_SECONDS = 5.0, 10.0
 #: Seconds after which the connection is made anew if the master has more log but sends nothing.
@@ -120,6 +128,8 @@ class Replication:
         self._written: Snapshot | None = None
         self._pending: Snapshot | None = None
         self._told_at = self._flushed_at = self._shortened_at = 0.0
+        #: The end of the copy when it last grew, and the seconds of the clock then.
+        self._grown = -1, 0.0
         #: Why the master has not given its files the last time.
         self._problem = ""
         #: Where the master's log ended when it was last asked, and connections so far.
@@ -137,6 +147,7 @@ class Replication:
         whatever happens.
 
         :raises MasterUnreachable: at the start; later it is tried again.
+        :raises MasterSilent: with ``until_caught_up``: the copy has not grown for minutes.
         :raises NeedsConsent: the master's puts would wait for the copy.
         """
         with ExitStack() as undo:
@@ -164,6 +175,8 @@ class Replication:
                     if not self.connections:
                         raise
                     self._told(Lost(str(error)))
+                    if until_caught_up:
+                        self._check_patience(copy, str(error))
                     self._stopped.wait(_RETRY_SECONDS)
         return False
 
@@ -205,14 +218,26 @@ class Replication:
                 if not outgoing:
                     outgoing += follower.report(copy.stored, now())
                 self._look_at(watcher, copy, follower)
-                if until_caught_up and self._has_caught_up(copy):
+                if not until_caught_up:
+                    continue
+                if self._has_caught_up(copy):
                     self._shorten(copy)
                     self._tell(copy)
                     return True
-                if until_caught_up and isinstance(watcher.problem, MasterRefused):
+                if isinstance(watcher.problem, MasterRefused):
                     # Without the files of config/ the copy would never be complete.
                     raise watcher.problem
+                self._check_patience(copy, self._problem or "it sends nothing")
         return False
+
+    def _check_patience(self, copy: Copy, reason: str) -> None:
+        """:raises MasterSilent: the copy has not grown for too long."""
+        end, since = self._grown
+        if copy.stored != end:
+            self._grown = copy.stored, time.monotonic()
+        elif time.monotonic() - since >= _PATIENCE_MINUTES * 60:
+            minutes = f"{_PATIENCE_MINUTES:g}"
+            raise MasterSilent(address=str(self._ha), minutes=minutes, reason=reason)
 
     def _take(self, copy: Copy, follower: Follower, data: bytes) -> None:
         """Appends what has come, and forces it to disk."""

@@ -18,7 +18,7 @@ from rmqctl.errors import RmqctlError
 from rmqctl.operations.verify import Finding, verify
 from rmqctl.replicate import sockets
 from rmqctl.replicate.asker import Target
-from rmqctl.replicate.errors import BadLogReceived, MasterRefused
+from rmqctl.replicate.errors import BadLogReceived, MasterRefused, MasterSilent
 from rmqctl.replicate.events import Event, Lost
 from rmqctl.replicate.keeping import Keep
 from rmqctl.replicate.sockets import Replication
@@ -49,17 +49,24 @@ def wait_for(what: Callable[[], bool]) -> None:
 class Following:
     """A replication in a thread of its own."""
 
-    def __init__(self, copy: Path, ha_port: int, port: int, keep: Keep | None = None) -> None:
+    def __init__(
+        self,
+        copy: Path,
+        ha_port: int,
+        port: int,
+        keep: Keep | None = None,
+        until_caught_up: bool = False,
+    ) -> None:
         self.told: list[Event] = []
         self.failure: RmqctlError | None = None
         target, broker = Target(LOCAL, ha_port), Target(LOCAL, port)
         self.replication = Replication(copy, target, broker, None, self.told.append, keep=keep)
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, args=(until_caught_up,))
         self._thread.start()
 
-    def _run(self) -> None:
+    def _run(self, until_caught_up: bool) -> None:
         try:
-            self.replication.run()
+            self.replication.run(until_caught_up=until_caught_up)
         except RmqctlError as error:
             self.failure = error
 
@@ -74,6 +81,11 @@ class Following:
     def await_lost(self, times: int) -> None:
         """Waits until it has lost so many connections."""
         wait_for(lambda: sum(isinstance(one, Lost) for one in self.told) >= times)
+
+    def await_failure(self) -> RmqctlError | None:
+        self._thread.join(60)
+        assert not self._thread.is_alive(), self.told
+        return self.failure
 
     def stop(self) -> RmqctlError | None:
         self.replication.stop()
@@ -114,6 +126,30 @@ def test_it_follows_over_cuts_and_a_restart_of_its_master(tmp_path: Path) -> Non
     finally:
         assert follower.stop() is None
     same(root, copy)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_who_is_to_end_does_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_gone: bool
+) -> None:
+    """The master goes away, or never gives its files. What has come stays."""
+    monkeypatch.setattr(Replication, "_has_caught_up", lambda *_: False)
+    root, copy = tmp_path / "master", tmp_path / "copy"
+    with live(root) as master:
+        master.put(30)
+        end = master.store.max_offset
+        follower = Following(copy, master.ha_port, master.port, until_caught_up=True)
+        follower.await_end(end)
+        if not is_gone:
+            monkeypatch.setattr(sockets, "_PATIENCE_MINUTES", 0.0)
+            failure = follower.await_failure()
+    if is_gone:
+        follower.await_lost(1)
+        monkeypatch.setattr(sockets, "_PATIENCE_MINUTES", 0.0)
+        failure = follower.await_failure()
+    assert isinstance(failure, MasterSilent)
+    assert log_bytes(copy, 0, end) == log_bytes(root, 0, end)
+    assert not (copy / "abort").exists()
 
 
 def test_a_slave_of_a_sync_master_is_waited_for(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def command(
     is checked as it arrives, and the copy acknowledges to the master only what is on disk. An
     earlier copy is continued, also after a kill; a copy that is not the beginning of the master's
     log is refused. SIGTERM and Ctrl-C stop it, and leave a cleanly closed store. A lost connection
-    is opened again.
+    is opened again; with --until-caught-up only for five minutes in which nothing comes.
     """
     from rmqctl.replicate.asker import Target
     from rmqctl.replicate.credentials import load_credentials
