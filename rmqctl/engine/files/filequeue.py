@@ -14,7 +14,7 @@ from formats.constants import LONG_MAX
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import NOT_REGULAR, scan_names
-from rmqctl.errors import CannotRead, FileLengthContradiction, NotAFile
+from rmqctl.errors import CannotRead, FileLengthContradiction, FileMisnamed, NotAFile
 
 FILE_NAME_DIGITS = 20
 
@@ -140,6 +140,16 @@ class MappedFileQueue:
                 expected=self.file_size,
                 why=f"every {kind} file has the same length",
             )
+
+    def check_names(self) -> None:
+        """Refuses files whose names are no offset at which a file begins: nothing could be appended
+        at the queue's end.
+
+        :raises FileMisnamed: there is such a file.
+        """
+        for entry in self._listed:
+            if entry.file_from_offset % self.file_size:
+                raise FileMisnamed(path=str(entry.path), size=self.file_size)
 
     def check_regular(self, *, links_only: bool = False) -> None:
         """Refuses things with a file's name that are no regular files. A caller that passed over

@@ -89,7 +89,8 @@ class ConsumeQueue:
             writing.
         :param strict: refuse irregular files; else such a file is read as far as it has units.
         :param drops_empty: as in :meth:`MappedFileQueue.check_lengths`.
-        :raises FileLengthContradiction, NotAFile: a file is irregular, and ``strict`` is set.
+        :raises FileLengthContradiction, FileMisnamed, NotAFile: a file is irregular, and ``strict``
+            is set.
         :raises CannotRead: the system refuses.
         """
         self.topic = topic
@@ -100,6 +101,7 @@ class ConsumeQueue:
         self.files = files
         if strict:
             files.check_lengths("consume queue", drops_empty=drops_empty)
+            files.check_names()
         self.min_offset = 0
         self._wrote = self._find_end()
         self.max_physical_offset = self._max_physical_offset()

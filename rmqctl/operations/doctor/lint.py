@@ -25,6 +25,7 @@ from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
 from rmqctl.engine.index.geometry import known_geometry
+from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.log.misnamed import file_name
 from rmqctl.engine.settings import filesizes
 from rmqctl.engine.settings.logdirectories import log_directories
@@ -315,7 +316,7 @@ class _Lint:
         size = known_geometry(directory, self.config).file_size
         if any(
             not stat.S_ISREG(one.status.st_mode) or one.status.st_size != size for one in files
-        ) or not all(one.name.isdigit() for one in files):
+        ) or not all(is_index_name(one.name) for one in files):
             yield from check_index_files(self.root, directory, size)
 
     def _config(self) -> Iterator[Finding]:

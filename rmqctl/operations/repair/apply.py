@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +41,7 @@ from rmqctl.operations.repair.movable import check_movable
 from rmqctl.operations.repair.plan import settings_of
 from rmqctl.operations.repair.planfile import plan_text, read_plan
 from rmqctl.operations.repair.stage import stage
+from rmqctl.operations.verify.queueext import check_ext_directory
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -89,10 +91,13 @@ def check_plan(root: Path, config: MessageStoreConfig, plan: Plan) -> None:
 
 
 def _strangers(root: Path, config: MessageStoreConfig, plan: Plan) -> set[str | None]:
-    """Paths at which lint finds something. Only asked for where a plan moves files away."""
+    """Paths at which something is found that does not belong there. Only asked for where a plan
+    moves files away."""
     if all(step.action != model.QUARANTINE for step in plan.steps):
         return set()
-    return {found.path for found in lint(root, config, Summary())}
+    # Lint does not look at the names of the extension's files.
+    found = chain(lint(root, config, Summary()), check_ext_directory(root, config))
+    return {one.path for one in found}
 
 
 def ask_consent(plan: Plan) -> None:
