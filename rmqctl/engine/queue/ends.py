@@ -18,12 +18,26 @@ from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, Unit, count_writte
 
 class QueueEnd(NamedTuple):
     """``max_offset`` is the queue offset of the next unit; ``last`` is the unit before it, or None
-    when there is none in the files. No empty file was made ahead."""
+    when there is none in the files. No empty file was made ahead. ``first_offset`` is the queue
+    offset at which the only file begins, and ``first`` the unit there; both are None where the
+    queue has several files, and ``first`` where it has no unit."""
 
     topic: str
     queue_id: int
     max_offset: int
     last: Unit | None
+    first_offset: int | None = None
+    first: Unit | None = None
+
+    def first_within(self, log_min: int, log_end: int) -> int | None:
+        """``min_offset`` of a queue with one file, all of whose units are of records in the log's
+        range ``[log_min, log_end)``: a start cuts nothing. None where the queue may be cut, or has
+        to be opened to tell."""
+        if self.last is not None and self.last.physical_offset >= log_end:
+            return None
+        if log_min and self.first is not None and self.first.physical_offset < log_min:
+            return None
+        return self.first_offset
 
 
 def queue_end(topic: str, queue_id: int, directory: str, file_size: int) -> QueueEnd | None:
@@ -51,11 +65,16 @@ def queue_end(topic: str, queue_id: int, directory: str, file_size: int) -> Queu
 
         count = count_written(read, file_size // UNIT_SIZE, end_of_first_data(descriptor))
         stored = read((count - 1) * UNIT_SIZE, UNIT_SIZE) if count else b""
+        begin = read(0, UNIT_SIZE) if count and len(names) == 1 else b""
         # The file may have been cut during the reads: it has another length then.
         if not _is_whole(os.fstat(descriptor), file_size) or (not count and len(names) > 1):
             return None
         last = Unit._make(UNIT.unpack(stored)) if count else None
-        return QueueEnd(topic, queue_id, first_offset // UNIT_SIZE + count, last)
+        start, end = first_offset // UNIT_SIZE, first_offset // UNIT_SIZE + count
+        if len(names) > 1:
+            return QueueEnd(topic, queue_id, end, last)
+        first = Unit._make(UNIT.unpack(begin)) if count else None
+        return QueueEnd(topic, queue_id, end, last, start, first)
     except OSError:
         return None
     finally:

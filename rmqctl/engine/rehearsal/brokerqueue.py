@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.rehearsal.model import Deleted
 
 #: Units that are read at once: few at first, because most queues are short.
-_FIRST_UNITS, _MOST_UNITS = 1 << 10, 1 << 16
+_FIRST_UNITS, _MOST_UNITS = 1 << 6, 1 << 16
 
 
 class _Piece(NamedTuple):

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.queue.ends import queue_end
 from rmqctl.engine.queue.extension import ConsumeQueueExt, ext_offset
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.logdirectories import log_directories
@@ -286,27 +287,29 @@ def _queue_removals(
     """Queue files of which the log has no message any more (``ConsumeQueue#deleteExpiredFile``),
     and their extension files. Fills ``ranges``. ``log_mins`` are the log's first offsets: now, and
     after each round."""
-    log_min = log_mins[-1]
+    log_min, size = log_mins[-1], store.queues.file_size
     for where in store.queues.directories():
-        queue = ConsumeQueue(
-            where.path, where.topic, where.queue_id, store.queues.file_size, strict=strict
-        )
+        directory = store.root / paths.CONSUME_QUEUE_EXT / where.topic / str(where.queue_id)
+        has_ext = log_min > 0 and directory.is_dir()
+        end = None if has_ext else queue_end(where.topic, where.queue_id, str(where.path), size)
+        if end and (first := end.first_within(log_min, store.max_offset)) is not None:
+            ranges[where.topic, where.queue_id] = QueueRange(first, first, end.max_offset)
+            continue  # Its only file stays. Opening each of many queues takes long.
+        queue = ConsumeQueue(where.path, where.topic, where.queue_id, size, strict=strict)
         try:
             queue.cut(store.min_offset, store.max_offset)
             old_min = queue.min_offset
             queue.cut(log_min, store.max_offset)
             found = QueueRange(old_min, max(queue.min_offset, old_min), queue.max_offset)
             ranges[where.topic, where.queue_id] = found
-            if log_min <= 0:
-                continue
-            for entry in _before_last(queue.files.entries, queue.max_offset * UNIT_SIZE):
+            entries = queue.files.entries if log_min > 0 else []
+            for entry in _before_last(entries, queue.max_offset * UNIT_SIZE):
                 last = queue.unit((entry.file_from_offset + queue.files.file_size) // UNIT_SIZE - 1)
                 # The engine takes a hole for an old message. Here a damaged file stays, for verify.
                 if last is None or not last.is_written or last.physical_offset >= log_min:
                     break
                 yield _removal(paths.CONSUME_QUEUE, store.root, entry.path, BEFORE_LOG)
-            directory = store.root / paths.CONSUME_QUEUE_EXT / where.topic / str(where.queue_id)
-            if directory.is_dir():
+            if has_ext:
                 yield from _ext_removals(store, directory, queue, log_mins)
         finally:
             queue.close()

@@ -143,7 +143,7 @@ def _clean_facts(files: StoreFiles) -> Iterator[_QueueFacts]:
 
 def _facts_of(found: QueueEnd) -> _QueueFacts:
     last = None if found.last is None or found.last.is_pre_blank else found.last
-    topic, queue_id, end, _ = found
+    topic, queue_id, end = found.topic, found.queue_id, found.max_offset
     return _QueueFacts(topic, queue_id, end, end, last, is_hole=False, is_ahead=False)
 
 

@@ -11,6 +11,7 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.log.end import MISPLACED_FILE
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.queue.ends import queue_end
 from rmqctl.engine.rehearsal.model import Deleted, Outcome, QueueState, Step
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.scan.batch import Batch
@@ -226,10 +227,12 @@ def _compare_queues(store: MessageStore, done: Simulation) -> None:
     """Compares what each queue has now and after the start; notes the queues that are cut."""
     has_log = bool(store.commit_log.files.entries)
     for state in done.outcome.queues:
-        if not state.directory.is_dir():
-            if state.max_offset:
+        ends = queue_end(state.topic, state.queue_id, str(state.directory), store.queues.file_size)
+        is_kept = ends is not None and ends.max_offset <= min(state.cut_to, state.max_offset)
+        if is_kept or not state.directory.is_dir():
+            if is_kept or state.max_offset:
                 done.queues.append(LostOfQueue(state, 0))
-            continue
+            continue  # It stays as it is, or is new: no need to open it.
         queue = ConsumeQueue(state.directory, state.topic, state.queue_id, store.queues.file_size)
         try:
             if has_log:
