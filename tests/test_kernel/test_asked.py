@@ -18,6 +18,7 @@ from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from rmqctl.engine.write import compiled
 from rmqctl.engine.write.bulk import Message
 from rmqctl.engine.write.compiled import CompiledAppender
+from rmqctl.engine.write.put import MessagePutter
 from rmqctl.operations.change.putstream import BulkPut, put_lines
 from tests.test_kernel.alike import assert_alike, files_of
 from tests.test_kernel.test_append import Blocks
@@ -76,6 +77,25 @@ def test_queues_are_let_in_while_others_are_stored(monkeypatch: pytest.MonkeyPat
     files, queues = 1, 9
     assert calls["_admit"] > 50 and calls["_reserve"] > 10
     assert calls["_take"] <= 2400 // 300 + files + queues
+
+
+def test_a_queue_is_asked_for_space_again_where_its_space_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not by each bulk: with more queues than stay open, each question opens the queue's file."""
+    monkeypatch.setattr(compiled, "_BULK_RECORDS", 50)
+    own, asked = MessagePutter.reserve_units, Counter[str]()
+
+    def call(putter: MessagePutter, key: tuple[str, int], queue_offset: int) -> int:
+        asked[key[0]] += 1
+        return own(putter, key, queue_offset)
+
+    monkeypatch.setattr(MessagePutter, "reserve_units", call)
+    sent = [as_plain(MessageExtBrokerInner(f"t{n % 10}", b"x", 0)) for n in range(1000)]
+    with MessageStore(tmp_path / "s", MANY_FILES, writable=True, create=True) as store:
+        results = [one for bulk in store.put_stream(iter(sent), flush=False) for one in bulk]
+        assert all(one.is_ok for one in results) and len(results) == 1000
+    assert len(asked) == 10 and max(asked.values()) <= 2
 
 
 @pytest.mark.parametrize(("name", "at"), [("_admit", 8), ("_reserve", 2)])

@@ -97,13 +97,13 @@ class CompiledAppender(BulkAppender):
         self._kernel = kernel_appender(putter, kernel, hosts)
         #: The queues that the kernel knows now, by their numbers.
         self._queues: list[tuple[str, int]] = []
-        #: The queues of this bulk, with the queue offsets before which their units have disk space.
+        #: By queue: the queue offset before which units have disk space. Kept from bulk to bulk:
+        #: with more queues than stay open, each question opens a queue's file.
         self._limits: dict[tuple[str, int], int] = {}
 
     def _begin(self, stored: Stored) -> None:
         """Begins a new bulk if nothing of it is stored yet."""
         if not stored:
-            self._limits.clear()
             self._forget()
 
     @property
