@@ -233,20 +233,6 @@ class ConfigurationContradiction(FileLengthContradiction):
     )
 
 
-class FileMisnamed(RmqctlError):
-    """The name of a queue's file is no offset at which one of its files can begin."""
-
-    template = (
-        "{path} is in the place of a queue's file, but its name is no multiple of {size}, the "
-        "length of all files of queues."
-    )
-    step = "See what it is, and move it out of the store while the broker is down."
-    command_step = (
-        "See what it is, and move it out of the store while the broker is down; then `rmqctl "
-        "verify` says what the queue lacks."
-    )
-
-
 class FileLengthUnproven(RmqctlError):
     """Nothing confirms the size that new files would get: it may be that of a file that was cut."""
 

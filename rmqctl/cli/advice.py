@@ -301,7 +301,8 @@ def command_of(found: Finding) -> Command | None:
     from rmqctl.operations.verify import CODES, findings
     from rmqctl.operations.verify.latercodes import ROCKSDB_ANEW
 
-    of_advice = {ROCKSDB_ANEW: _FILES_OF_ROCKSDB, findings.WAS_WHOLE: _SALVAGE}
+    of_advice = {ROCKSDB_ANEW: _FILES_OF_ROCKSDB}
+    of_advice |= dict.fromkeys((findings.WAS_WHOLE, findings.RECORD_DOUBTED), _SALVAGE)
     of_advice |= dict.fromkeys((findings.TORN_BEHIND_ITS_UNIT, findings.CUT_SHORT), REPAIR_PLAN)
     if found.advice in of_advice:
         return of_advice[found.advice]

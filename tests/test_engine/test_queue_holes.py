@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.files.filequeue import FileMisnamed
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
 from rmqctl.engine.rehearsal.rehearse import rehearse
@@ -205,3 +206,22 @@ def test_behind_a_missing_file_all_is_dispatched_again(
         assert found is not None
         assert [number for number, _ in found.units(0, found.max_offset)] == list(range(18))
     assert_clean(root, SMALL)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_file_whose_name_no_file_has_is_refused(tmp_path: Path, is_killed: bool) -> None:
+    """Nothing could be put behind its units: a start, or a put, had no file for them."""
+    root, name = tmp_path / "store", f"{1:020d}"
+    topic, queue_id = make(root)
+    first = min((root / "consumequeue" / topic / str(queue_id)).iterdir())
+    first.rename(first.with_name(name))
+    if is_killed:
+        (root / "abort").touch()
+        (root / "checkpoint").unlink()
+    again = message(UNITS)
+    again.topic, again.queue_id = topic, queue_id
+    before = tree(root)
+    with pytest.raises(FileMisnamed, match=name):  # noqa: SIM117
+        with MessageStore(root, CONFIG, writable=True) as store:
+            store.put_message(again, flush=False)
+    assert {path: one for path, one in tree(root).items() if path in before} == before

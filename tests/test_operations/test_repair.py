@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from formats.layouts import RECORD_QUEUE_ID
 from rmqctl.engine.files import durable
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import is_amid_repair
@@ -50,6 +51,7 @@ from rmqctl.operations.repair.model import Plan
 from rmqctl.operations.repair.plan import make_plan
 from rmqctl.operations.repair.planfile import plan_text, read_plan, write_new
 from rmqctl.operations.verify import INFO, Finding, verify
+from rmqctl.operations.verify.findings import RECORD_DOUBTED
 from tests.conftest import Golden
 from tests.golden_data import (
     DAMAGE_CASES,
@@ -272,6 +274,7 @@ def strangers_in_what_goes(root: Path) -> None:
     (root / "consumequeue/TopicA/0/notes.txt").touch()
     (root / "consumequeue/TopicA/1/notes.txt").touch()
     (root / "index/notes").touch()
+    (root / "index" / ("1" * 20)).touch()
     with min(root.glob("index/2*")).open("r+b") as index:
         index.seek(44)
         index.write(b"\x00\x00\x00\x11")
@@ -282,6 +285,12 @@ def strangers_beside_all_queues(root: Path) -> None:
     shutil.rmtree(root / "consumequeue")
     (root / "consumequeue/Other").mkdir(parents=True)
     (root / "consumequeue/Other/notes.txt").touch()
+
+
+def number_among_index_files(root: Path) -> None:
+    """Of as many digits as no index file has."""
+    index = min((root / "index").iterdir())
+    shutil.copyfile(index, root / "index" / ("1" * 20))
 
 
 def link_of_a_stranger(root: Path) -> None:
@@ -306,6 +315,7 @@ SINGLE: list[tuple[Callable[[Path], None], str]] = [
     (strangers_in_what_goes, model.QUARANTINE),
     (strangers_beside_all_queues, model.REBUILD_QUEUES),
     (link_of_a_stranger, model.QUARANTINE),
+    (number_among_index_files, model.QUARANTINE),
     (checkpoint_of_other_length, model.SET_CHECKPOINT),
     (lost_config, model.RESTORE_CONFIG),
 ]
@@ -343,6 +353,64 @@ def test_messages_that_went_with_the_end_of_the_log(sound: Path, tmp_path: Path)
     assert findings_of(root)[0] == []
     undo(root, CONFIG)
     assert everything(root) == before
+
+
+def test_the_beginning_of_a_message_never_passes_for_a_whole_one(
+    sound: Path, tmp_path: Path
+) -> None:
+    """With zeros for its properties it would: the step that takes it away cannot be left out."""
+    root = Path(shutil.copytree(sound, tmp_path / "store"))
+    with MessageStore(root, CONFIG) as store:
+        *_, last = (one for one in store.commit_log.walk() if isinstance(one, Record))
+        mapped, position = store.commit_log.locate(last.physical_offset)
+        path, end = mapped.path, position + last.total_size
+    os.truncate(path, end - 1)
+    plan = make_plan(root, CONFIG)
+    first, second, *_ = plan.steps
+    assert (first.action, second.action) == (model.EXTEND_FILE, model.CUT_TAIL)
+    assert first.needs == (second.number,)
+    apply(root, CONFIG, plan)
+    assert findings_of(root)[0] == []
+    with MessageStore(root, CONFIG) as store:
+        assert store.max_offset == last.physical_offset
+
+
+def test_a_stranger_in_the_extension_is_moved_away(golden: Golden, tmp_path: Path) -> None:
+    root, config = copy_tree(golden("cqext"), tmp_path / "store"), broker_conf("cqext")
+    queue = min((root / "consumequeue_ext").glob("*/*"))
+    (queue / "notes.txt").touch()
+    plan = make_plan(root, config)
+    assert [step.action for step in plan.steps] == [model.QUARANTINE]
+    apply(root, config, plan)
+    assert not (queue / "notes.txt").exists() and make_plan(root, config).steps == ()
+
+
+def test_a_record_whose_queue_has_changed_is_for_salvage(sound: Path, tmp_path: Path) -> None:
+    """Its unit says where it was: a queue made anew would lack the message."""
+    root = Path(shutil.copytree(sound, tmp_path / "store"))
+    with MessageStore(root, CONFIG) as store:
+        records = [one for one in store.commit_log.walk() if isinstance(one, Record)]
+        record = next(one for one in records if one.topic == "TopicA" and one.queue_offset == 2)
+        mapped, position = store.commit_log.locate(record.physical_offset)
+    with mapped.path.open("r+b") as log:
+        log.seek(position + RECORD_QUEUE_ID.offset)
+        log.write(b"\x00\x00\x00\x77")
+    plan = make_plan(root, CONFIG)
+    assert plan.steps == ()
+    left = {one.found.code: one for one in plan.left}
+    assert left["unit-of-other-queue"].found.advice == RECORD_DOUBTED
+    assert "`rmqctl salvage`" in left["queue-missing"].why
+
+
+def test_what_a_plan_leaves_is_only_there_to_be_read(sound: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(sound, tmp_path / "store"))
+    (root / "commitlog/notes.txt").touch()
+    value = json.loads(plan_text(make_plan(root, CONFIG)))
+    value["left"] = [{"why": "a\0b \ud800"}]
+    (tmp_path / "plan.json").write_text(json.dumps(value))
+    plan = read_plan(tmp_path / "plan.json")
+    assert [step.action for step in plan.steps] == [model.QUARANTINE]
+    apply(root, CONFIG, plan)
 
 
 @pytest.mark.parametrize("change", ["grown", "stored", "cut"])
@@ -459,8 +527,7 @@ def test_a_log_that_is_damaged_keeps_its_queues(broken: Path) -> None:
         file.seek(4)
         file.write(b"\xff\xff")
     plan = make_plan(broken, CONFIG)
-    harmless = {model.QUARANTINE, model.EXTEND_FILE, model.RESTORE_CONFIG}
-    assert {step.action for step in plan.steps} == harmless
+    assert {step.action for step in plan.steps} == {model.QUARANTINE, model.RESTORE_CONFIG}
     why = {one.found.code: one.why for one in plan.left}
     for code in ("queue-missing", "torn-tail", "checkpoint-unreadable"):
         assert "`rmqctl salvage`" in why[code]

@@ -339,3 +339,19 @@ def test_holes_of_a_file_of_the_configuration_stay_holes(store: Path, tmp_path: 
     assert copied.stat().st_size == size + 3
     assert copied.stat().st_blocks * 512 < 1 << 20
     assert copied.read_bytes() == path.read_bytes()
+
+
+def test_queues_that_took_each_others_places_change_no_record(
+    golden: Golden, tmp_path: Path
+) -> None:
+    """Their units contradict the records, and the records agree with each other."""
+    root = golden_data.copy_tree(golden("basic"), tmp_path / "s")
+    config = golden_data.broker_conf("basic")
+    before = records_of(root, config), places_of(root, config)
+    one, other = root / "consumequeue/TopicA/1", root / "consumequeue/TopicB/1"
+    one.rename(tmp_path / "one")
+    other.rename(one)
+    (tmp_path / "one").rename(other)
+    report = salvage(root, config, tmp_path / "new")
+    assert report.restored == 0
+    assert (records_of(tmp_path / "new", config), places_of(tmp_path / "new", config)) == before

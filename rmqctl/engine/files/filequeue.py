@@ -14,7 +14,7 @@ from formats.constants import LONG_MAX
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import NOT_REGULAR, scan_names
-from rmqctl.errors import CannotRead, FileLengthContradiction, FileMisnamed, NotAFile
+from rmqctl.errors import CannotRead, FileLengthContradiction, NotAFile, RmqctlError
 
 FILE_NAME_DIGITS = 20
 
@@ -23,6 +23,20 @@ def is_offset_name(name: str) -> bool:
     """Whether a file's name is its first offset: 20 digits, and a Java long."""
     is_digits = len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
     return is_digits and int(name) <= LONG_MAX
+
+
+class FileMisnamed(RmqctlError):
+    """The name of a queue's file is no offset at which one of its files can begin."""
+
+    template = (
+        "{path} is in the place of a queue's file, but its name is no multiple of {size}, the "
+        "length of all files of queues."
+    )
+    step = "See what it is, and move it out of the store while the broker is down."
+    command_step = (
+        "See what it is, and move it out of the store while the broker is down; then `rmqctl "
+        "verify` says what the queue lacks."
+    )
 
 
 class FileEntry(NamedTuple):

@@ -213,18 +213,37 @@ def _put_right(
     dispatcher: Dispatcher,
 ) -> None:
     """Makes a gap of each whole record that a unit proves to be of another queue, or to have
-    another queue offset, than the record says. The same unit then fills that gap."""
+    another queue offset, than the record says. The same unit then fills that gap.
+
+    A queue proves nothing if one of its units stands at a place that another record names: its
+    files are then those of another queue, or in disorder.
+    """
     places = doubts.places()
     if not len(places):
         return
     starts, sizes = places[:, 0], places[:, 1]
-    for unit in by_place(list(units_in_ranges(queues, starts, starts + sizes))):
+    units = by_place(list(units_in_ranges(queues, starts, starts + sizes)))
+    named = _named_places(log, starts.tolist(), dispatcher)
+    astray = {unit[:2] for unit in units if named.get(unit[:3], unit[3]) != unit[3]}
+    for unit in units:
+        if unit[:2] in astray:
+            continue
         record = log.find_record(unit.physical_offset)
         if record is None or record.total_size != unit.size:
             continue
         mapped, position = log.locate(unit.physical_offset)
         if mended_by_unit(mapped.read(position, unit.size), unit, dispatcher):
             give_up(reading, unit.physical_offset, unit.end, "unit-of-other-queue", None)
+
+
+def _named_places(
+    log: CommitLog, physical_offsets: list[int], dispatcher: Dispatcher
+) -> dict[tuple[str, int, int], int]:
+    """The places in queues (topic, queue id, queue offset) that records name, with the physical
+    offset of the record."""
+    records = (log.find_record(offset) for offset in physical_offsets)
+    units = (unit for record in records if record is not None for unit in dispatcher.units(record))
+    return {unit[:3]: unit[3] for unit in units}
 
 
 def _widen(reading: Reading, log: CommitLog) -> None:

@@ -12,7 +12,13 @@ from rmqctl.errors import RmqctlError
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.planfile import MOVED_ROOMS
 from rmqctl.operations.verify.directories import LEADS_NOWHERE
-from rmqctl.operations.verify.findings import CUT_SHORT, MISPLACED, SALVAGED, WAS_WHOLE
+from rmqctl.operations.verify.findings import (
+    CUT_SHORT,
+    MISPLACED,
+    RECORD_DOUBTED,
+    SALVAGED,
+    WAS_WHOLE,
+)
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -50,7 +56,7 @@ _CHECKPOINT_CODES = frozenset(
     ("checkpoint-missing", "checkpoint-unreadable", "checkpoint-in-future", "checkpoint-zero")
 )
 _OFFSETS = {"consumer-offset-past-queue": 1, "consumer-offset-before-queue": 0}
-SALVAGE_FIRST = (
+_SALVAGE_FIRST = (
     "The log is damaged: `rmqctl salvage` writes a new store, with queues and index of all that "
     "can be read."
 )
@@ -71,7 +77,7 @@ _ONLY_LOG_FILE = (
     "There is no other file of the log, and without one a broker deletes all queues: bring it back "
     "from a replica or a backup."
 )
-_LOG_PROBLEMS = dict.fromkeys(SALVAGED, SALVAGE_FIRST) | {
+_LOG_PROBLEMS = dict.fromkeys(SALVAGED, _SALVAGE_FIRST) | {
     "commitlog-missing": "There is no log to make anything from.",
     "file-length-unproven": "Nothing confirms how long the log's files are: give the broker.conf.",
     "sizes-contradicted": "The broker.conf is none of this store's: give the one that is.",
@@ -94,8 +100,11 @@ class Mending:
     def key(self, found: Finding) -> Key | None:
         """The key of the step that mends a finding; None: no step does."""
         code, path, self.why = found.code, found.path or "", ""
-        if self.log_problem in ("", SALVAGE_FIRST):
+        if self.log_problem in ("", _SALVAGE_FIRST):
             self.log_problem = _LOG_PROBLEMS.get(code) or self.log_problem
+        if found.advice == RECORD_DOUBTED:
+            self.log_problem = self.log_problem or _SALVAGE_FIRST
+            return None
         if code in _QUEUE_CODES:
             return self._queue_key(found)
         if code == "consumequeue-missing":
@@ -133,18 +142,26 @@ class Mending:
         """Cuts the rest of the file behind the log's end, if nothing follows in later files."""
         if found.advice == WAS_WHOLE:
             # Queues and index hold the traces by which salvage puts the record right.
-            self.log_problem = self.log_problem or SALVAGE_FIRST
+            self.log_problem = self.log_problem or _SALVAGE_FIRST
             return None
         end, log = self._store.obstacle, self._store.commit_log
-        number = log.files.index_of(end.offset)
-        if end.obstacle is not None or number < 0 or found.physical_offset != end.offset:
+        if found.physical_offset != end.offset:
             return None
-        if log.find_record(end.offset) is not None:
+        if end.obstacle is None and log.find_record(end.offset) is not None:
             # It may be an append that was cut off, or a body that has changed since: nothing tells.
             self.why = (
                 "A record with a whole header stands there, and its body is not what was stored: "
                 "`rmqctl walk commitlog` shows what is left of it. A start cuts it off."
             )
+            return None
+        return self.tail()
+
+    def tail(self) -> Key | None:
+        """Cuts what stands behind the log's end in its file; None: nothing does, or it is no end
+        behind which nothing follows."""
+        end, log = self._store.obstacle, self._store.commit_log
+        number = log.files.index_of(end.offset)
+        if end.obstacle is not None or number < 0 or log.find_record(end.offset) is not None:
             return None
         mapped = log.files.file(number)
         for later in range(number + 1, len(log.files.entries)):
@@ -198,12 +215,15 @@ class Mending:
         if found.advice == CUT_SHORT and path.startswith(f"{paths.COMMIT_LOG}/"):
             return self._growth_key(found)
         if path.startswith(paths.COMMIT_LOG):
-            self.log_problem = self.log_problem or SALVAGE_FIRST
+            self.log_problem = self.log_problem or _SALVAGE_FIRST
         return None
 
     def _growth_key(self, found: Finding) -> Key | None:
         """Adds to the last file of the log what it lacks of its length."""
         if (self._root / (found.path or "")).is_symlink():
+            return None
+        if self._store.obstacle.obstacle is not None:
+            self.log_problem = self.log_problem or _SALVAGE_FIRST
             return None
         position, size = int(found.found or 0), int(found.expected or 0)
         return model.EXTEND_FILE, found.path, position, size - position

@@ -29,7 +29,7 @@ from rmqctl.operations.mend.timer import TIMER_PARTS
 from rmqctl.operations.progress import Progress
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.fingerprint import fingerprint, log_fingerprint
-from rmqctl.operations.repair.mending import SALVAGE_FIRST, Key, Mending
+from rmqctl.operations.repair.mending import Key, Mending
 from rmqctl.operations.repair.model import Left, Plan, Premises, Step
 from rmqctl.operations.repair.words import sentences
 from rmqctl.operations.verify import INFO, Finding, verify
@@ -169,6 +169,10 @@ class _Gathered:
         if (model.REBUILD_QUEUES,) in codes:
             for key in [key for key in codes if key[0] == model.REBUILD_QUEUE]:
                 codes[model.REBUILD_QUEUES,] |= codes.pop(key)
+        tail = self._mending.tail()
+        if tail is not None and any(key[0] == model.EXTEND_FILE for key in codes):
+            # With zeros behind it, the beginning of a message could pass for a whole one.
+            codes.setdefault(tail, {})["file-length-mismatch"] = None
         for key in list(codes):
             why = self._objection(key)
             if why is not None:
@@ -209,13 +213,10 @@ class _Gathered:
     def _objection(self, key: Key) -> str | None:
         """Why a step must not be done, in words; None: it may be."""
         action = key[0]
-        touches_log = (model.CUT_TAIL, model.SET_CHECKPOINT)
+        touches_log = (model.EXTEND_FILE, model.CUT_TAIL, model.SET_CHECKPOINT)
         rebuilds = (model.REBUILD_QUEUE, model.REBUILD_QUEUES, model.REBUILD_INDEX)
         problem = self._mending.log_problem
         if problem and action in (*touches_log, *rebuilds):
-            return problem
-        # Zeros at the end take nothing from a salvage. Where they belong must be certain.
-        if action == model.EXTEND_FILE and problem not in ("", SALVAGE_FIRST):
             return problem
         if action == model.REBUILD_QUEUE and key[1:] in self._blocked:
             return (
@@ -312,9 +313,9 @@ class _Gathered:
     def steps(self) -> Iterator[Step]:
         """The steps in the order in which they are done, numbered."""
         order = list(model.ACTIONS)
-        numbers: dict[Key, int] = {}
-        for key in sorted(self._codes, key=lambda key: (order.index(key[0]), key[1:])):
-            numbers[key] = len(numbers) + 1
+        keys = sorted(self._codes, key=lambda key: (order.index(key[0]), key[1:]))
+        numbers = {key: number for number, key in enumerate(keys, 1)}
+        for key in keys:
             yield self._step(key, numbers)
 
     def _step(self, key: Key, numbers: dict[Key, int]) -> Step:
@@ -325,6 +326,8 @@ class _Gathered:
             what = self._checkpoint()
             rebuilds = (model.REBUILD_QUEUES, model.REBUILD_QUEUE, model.REBUILD_INDEX)
             needs = tuple(number for one, number in numbers.items() if one[0] in rebuilds)
+        if action == model.EXTEND_FILE:
+            needs = tuple(number for one, number in numbers.items() if one[0] == model.CUT_TAIL)
         step = Step(numbers[key], action, what, tuple(self._codes[key]), "", "", needs, {})
         changes, sacrifices = sentences(self._store, step)
         has = {path: fingerprint(self._root / path) for path in touched(step)}

@@ -8,6 +8,7 @@ Other rooms use:
 - :mod:`~rmqctl.operations.verify.inparts`
 - :mod:`~rmqctl.operations.verify.latercodes`
 - :mod:`~rmqctl.operations.verify.laterstart`
+- :mod:`~rmqctl.operations.verify.queueext`
 - :mod:`~rmqctl.operations.verify.snapshot`
 - :mod:`~rmqctl.operations.verify.tiered`
 """

@@ -39,6 +39,12 @@ NAMED_OTHERWISE = (
     "It is not lost: its first records are in a file of another name in the log's directory. Keep "
     "the broker down, rename that file, and verify again."
 )
+#: The advice on a unit which contradicts its record, where the record has no other.
+RECORD_DOUBTED = (
+    "The record has no unit at the place that it names, and no checksum covers its topic, queue id "
+    "and queue offset: they may have changed in the log. A queue made anew would lack the message. "
+    "`rmqctl salvage` writes a new store, and corrects the record where the unit says what it was."
+)
 #: The advice on a last file of the log that ends before its time.
 CUT_SHORT = (
     "A broker refuses to start on it. If the broker uses other sizes, give its broker.conf with "

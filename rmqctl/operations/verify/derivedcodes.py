@@ -125,7 +125,11 @@ DERIVED_CODES: dict[str, Code] = {
         ERROR, "queue", "units point to a place where no record starts", _REBUILD_QUEUES
     ),
     "unit-of-other-queue": Code(
-        ERROR, "queue", "a unit points to a record of another topic or queue", _REBUILD_QUEUES
+        ERROR,
+        "queue",
+        "a unit points to a record of another topic or queue",
+        _REBUILD_QUEUES + " Where the record has no unit at the place that it names, its head may "
+        "have changed instead: then `rmqctl salvage` corrects it.",
     ),
     "queue-offset-repeated": Code(
         ERROR,

@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from formats import constants
 from rmqctl.engine.dispatch.rules import is_without_place
+from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
-from rmqctl.engine.queue.consumequeue import UNIT_SIZE, Unit
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
+from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
 from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
-from rmqctl.operations.verify.findings import Finding
+from rmqctl.operations.verify.findings import RECORD_DOUBTED, Finding
 from rmqctl.operations.verify.queuestate import FindingSpan, QueueState, describe
 from rmqctl.operations.verify.snapshot import Snapshot
 
@@ -33,6 +35,9 @@ class OrphanUnits:
         self._damaged = damaged
         self._log_min = snapshot.log_min
         self._dispatcher = snapshot.dispatcher()
+        self._queues = ConsumeQueueTableReader(
+            snapshot.path / paths.CONSUME_QUEUE, snapshot.queue_file_size, ext_directory=None
+        )
         self.log = log
 
     def log_begins(self, log: CommitLog, begin: int) -> None:
@@ -125,7 +130,10 @@ class OrphanUnits:
             code = self._classify(unit, queue_offset + row, state)
             if code is not None:
                 self.units += 1
-                yield self._span(state, queue_offset + row, unit, code)
+                span = self._span(state, queue_offset + row, unit, code)
+                if code == "unit-of-other-queue" and self._is_proof(state, span.queue_offset, unit):
+                    span.advice = RECORD_DOUBTED
+                yield span
 
     def _span(
         self, state: QueueState, queue_offset: int, unit: Unit, code: str, count: int = 1
@@ -149,6 +157,29 @@ class OrphanUnits:
             return "queue-place-impossible"  # The unit is right, which a new one would not be.
         is_its = (record.topic, record.queue_id) == queue or any(one[:2] == queue for one in own)
         return "unit-misplaced" if is_its else "unit-of-other-queue"
+
+    def _is_proof(self, state: QueueState, queue_offset: int, unit: Unit) -> bool:
+        """Whether the unit rather says what its record was than the other way round: the record has
+        no unit where it says, no record says that it belongs here, and the unit before is right."""
+        record = self.log.find_record(unit.physical_offset)
+        assert record is not None
+        if paths.topic_directory_problem(record.topic) is None:
+            own = self._queues.find(record.topic, record.queue_id)
+            if self._points_to(own, record.queue_offset, unit.physical_offset):
+                return False
+        if queue_offset == state.first_queue_offset:
+            return True
+        before = None if state.queue is None else state.queue.unit(queue_offset - 1)
+        record = None if before is None else self.log.find_record(before.physical_offset)
+        if before is None or record is None:
+            return False
+        its = (state.topic, state.queue_id, queue_offset - 1, before.physical_offset)
+        return any(one[:4] == its for one in self._dispatcher.units(record))
+
+    @staticmethod
+    def _points_to(queue: ConsumeQueue | None, queue_offset: int, physical_offset: int) -> bool:
+        unit = None if queue is None else queue.unit(queue_offset)
+        return unit is not None and unit.physical_offset == physical_offset
 
     def _came_later(self, offset: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Units of records that were appended after the log was read."""

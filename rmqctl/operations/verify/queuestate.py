@@ -24,10 +24,13 @@ class FindingSpan:
     count: int = 1
     expected: str | None = None
     found: str | None = None
+    #: What is to be done about it, where that is not what the code says.
+    advice: str | None = None
 
     def goes_on(self, other: FindingSpan) -> bool:
         """Whether ``other`` is of the same kind and follows."""
-        return self.code == other.code and self.queue_offset + self.count == other.queue_offset
+        is_same = (self.code, self.advice) == (other.code, other.advice)
+        return is_same and self.queue_offset + self.count == other.queue_offset
 
 
 @dataclass(slots=True)
@@ -100,7 +103,7 @@ class QueueState:
             expected, found = f"{span.count} units", "never written"
         elif span.count > 1:
             found = f"{span.count} units from {found}"
-        return self.finding(
+        told = self.finding(
             span.code,
             queue_offset=span.queue_offset,
             physical_offset=span.physical_offset,
@@ -108,6 +111,7 @@ class QueueState:
             expected=expected,
             found=found,
         )
+        return told if span.advice is None else told._replace(advice=span.advice)
 
 
 @dataclass
