@@ -335,7 +335,8 @@ def test_a_broker_that_holds_the_lock(cli: Cli, store: Path) -> None:
         before = state(store)
         for line in (("put", "--topic", "t"), ("flush",)):
             done = cli(*line, store=store)
-            assert done.code == 4 and "in use" in done.err
+            assert done.code == 4
+            assert f"is in use: process {holder.pid} (python" in done.err
         assert cli("info", "--format", "ndjson", store=store).rows[0]["locked"] is True
         assert state(store) == before
         assert holder.stdin is not None

@@ -411,6 +411,21 @@ def test_a_wrong_place_is_no_store(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
 
 
+def test_a_wrong_place_near_a_store_is_told_which_was_meant(tmp_path: Path) -> None:
+    root = tmp_path / "around" / "store"
+    with small_store(root) as store:
+        store.put_message(Message("T", b"x", properties={"KEYS": "k"}))
+    (unit_file,) = (root / "consumequeue/T/0").iterdir()
+    for place in (root / "commitlog", root / "consumequeue/T/0", unit_file):
+        with pytest.raises(NotAStore, match=f"but lies in the store {root}\\. Give the directory"):
+            MessageStore(place)
+    with pytest.raises(NotAStore, match=f"but {root} is a store\\. Give the directory"):
+        MessageStore(root.parent)
+    (root.parent / "other/consumequeue").mkdir(parents=True)
+    with pytest.raises(NotAStore, match=r"or checkpoint\. Give"):  # Which of the two?
+        MessageStore(root.parent)
+
+
 def test_a_contradiction_with_the_settings_changes_nothing(tmp_path: Path) -> None:
     with small_store(tmp_path / "s") as store:
         store.put_message(Message("T", b"x", properties={"KEYS": "k"}))

@@ -258,6 +258,7 @@ def test_a_lock_that_is_held(store: Path) -> None:
     ) as holder:
         assert holder.stdin is not None and holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        codes = [one.code for one in found(store)]
+        comm = Path(f"/proc/{holder.pid}/comm").read_text().strip()
+        told = [(one.code, one.found) for one in found(store)]
         holder.stdin.close()
-    assert codes == ["lock-held"]
+    assert told == [("lock-held", f"process {holder.pid} ({comm})")]

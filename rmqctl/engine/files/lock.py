@@ -76,7 +76,7 @@ class StoreLock:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise writing_error(root / LOCK, error) from error
-            raise StoreInUse(path=str(root), holder="another process") from error
+            raise StoreInUse(path=str(root), holder=_name(_asked(descriptor))) from error
         _held[identity] = _held[root_status.st_dev, root_status.st_ino] = self
         if status.st_size < len(b"lock"):
             # Nothing reads the text, so on a full disk the lock is as good without it.
@@ -133,20 +133,50 @@ def is_locked(root: Path) -> bool:
     """Whether another process holds the lock now, also one in another container. Changes nothing.
 
     False for a lock that this process holds: its file is not opened, since closing it would drop
-    the lock. ``F_GETLK`` is asked, because ``/proc/locks`` does not list the locks of other
-    containers and machines.
+    the lock.
     """
+    return holder_of_lock(root) is not None
+
+
+def holder_of_lock(root: Path) -> str | None:
+    """The other process that holds the lock, as ``process 4711 (java)``; None: there is none, as
+    for :func:`is_locked`."""
     try:
         with _mutex:
             status = os.stat(root / LOCK)
             if (status.st_dev, status.st_ino) in _held or not stat.S_ISREG(status.st_mode):
-                return False
+                return None
             descriptor = os.open(root / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
-                asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-                found = fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
+                process = _asked(descriptor)
             finally:
                 os.close(descriptor)
     except OSError:
-        return False
-    return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+        return None
+    return None if process is None else _name(process)
+
+
+def _asked(descriptor: int) -> int | None:
+    """The number of the process that holds the lock of an open ``lock``; None: nobody does. Not
+    above 0: one of another container or machine, which has no number here.
+
+    ``F_GETLK`` is asked, because ``/proc/locks`` does not list the locks of other containers and
+    machines.
+
+    :raises OSError: the file system has no locks.
+    """
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    kind, *_, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    return None if kind == fcntl.F_UNLCK else int(process)
+
+
+def _name(process: int | None) -> str:
+    """A process as users know it: its number, and its name where the system tells it. ``None`` is
+    a holder that has just ended."""
+    if process is None or process <= 0:
+        return "another process"
+    try:
+        name = Path(f"/proc/{process}/comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        name = ""
+    return f"process {process} ({name})" if name.isprintable() and name else f"process {process}"

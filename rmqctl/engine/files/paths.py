@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +53,9 @@ TIMER_CHECKPOINT = "config/timercheck"
 NOT_REGULAR = "it is not a regular file"
 
 _FILE_NAME_BYTES = 255
+#: A file of a queue lies four directories below its store. A directory of more entries than this
+#: is not searched for stores.
+_MOST_ABOVE, _MOST_ENTRIES = 4, 1000
 
 
 def topic_directory_problem(topic: str) -> str | None:
@@ -80,10 +84,32 @@ def check_store(root: Path) -> None:
     """:raises StoreNotFound: no such directory; :raises NotAStore: nothing of a store in it."""
     if not root.is_dir():
         if root.exists():
-            raise NotAStore(path=str(root), reason="it is a file")
+            raise NotAStore(path=str(root), reason=f"it is a file{_meant(root)}")
         raise StoreNotFound(path=str(root))
     if not any((root / name).exists() for name in (COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT)):
-        raise NotAStore(path=str(root), reason="it has no commitlog/, consumequeue/ or checkpoint")
+        reason = f"it has no commitlog/, consumequeue/ or checkpoint{_meant(root)}"
+        raise NotAStore(path=str(root), reason=reason)
+
+
+def _meant(path: Path) -> str:
+    """Words about the store that may have been meant by a path that is none: the one that it lies
+    in, as ``commitlog/`` or a file does, or the only one that lies in it. Else nothing."""
+    whole = Path(os.path.abspath(path))
+    for above in whole.parents[:_MOST_ABOVE]:
+        if _looks_like_store(above):
+            return f", but lies in the store {above}"
+    try:
+        with os.scandir(whole) as entries:
+            inside = [entry.path for entry in islice(entries, _MOST_ENTRIES)]
+    except OSError:
+        return ""
+    stores = [name for name in inside if _looks_like_store(Path(name))]
+    return f", but {stores[0]} is a store" if len(stores) == 1 else ""
+
+
+def _looks_like_store(path: Path) -> bool:
+    # os.path.isdir is False, and raises nothing, where one may not look.
+    return any(os.path.isdir(path / name) for name in (COMMIT_LOG, CONSUME_QUEUE))
 
 
 def check_writable(root: Path) -> None:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from formats.constants import CHECKPOINT_FILE_SIZE
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import is_offset_name
-from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.files.lock import holder_of_lock
 from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
 from rmqctl.engine.index.geometry import known_geometry
 from rmqctl.engine.index.indexservice import is_index_name
@@ -196,8 +196,9 @@ class _Lint:
     # --- the store -----------------------------------------------------------------------
 
     def _state(self) -> Iterator[Finding]:
-        if is_locked(self.root):
-            yield finding("lock-held", path=paths.LOCK)
+        holder = holder_of_lock(self.root)
+        if holder is not None:
+            yield finding("lock-held", path=paths.LOCK, found=holder)
         elif (self.root / paths.ABORT).exists():
             yield finding("unclean-shutdown", path=paths.ABORT)
         if is_amid_repair(self.root):
