@@ -87,6 +87,24 @@ def test_verify_writes_what_it_found_and_what_a_start_would_do(
     assert found["Index: how full its files are"].count("a start deletes it") == 2
 
 
+def test_what_only_queues_would_lose_stands_at_the_top(
+    cli: Cli,
+    copy_store: Callable[[str], Path],
+    broker_conf_file: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    """A start that takes units alone takes no message of the log: a 0 would seem harmless."""
+    root, path = copy_store("basic"), tmp_path / "page.html"
+    with (root / "consumequeue/TopicA/0/00000000000000000000").open("r+b") as file:
+        file.seek(100)  # The offset in unit 5, which is then past the log's end.
+        file.write(b"\1")
+    conf = ("--broker-conf", broker_conf_file("basic"))
+    assert cli("verify", "--store", root, *conf, "--report", path).code == 1
+    told = tiles(path.read_text())
+    assert told["queues would lose, messages"] == "32"
+    assert "a start would lose, messages" not in told
+
+
 def test_a_page_of_a_start_alone_and_of_a_sound_store(
     cli: Cli,
     damaged: Path,
