@@ -357,7 +357,7 @@ def _values(found: Finding, store: str) -> dict[str, object]:
         "number": number and number[1],
         "owner": owner and owner[1],
         "store": store,
-        "file": found.path and os.path.join(store, found.path),
+        "file": store if found.path == "." else found.path and os.path.join(store, found.path),
         **_beside(store),
     }
 

@@ -225,6 +225,13 @@ def test_a_mount_that_nobody_may_write(
     monkeypatch.setattr(os, "statvfs", mounted)
     told = [(one.code, one.path) for one in found(store)]
     assert told == [("read-only-mount", name) for name in named]
+    if named == ["."]:
+        (one,) = found(store)
+        assert command_line(one, str(store), None) == f"findmnt -T {store}"
+        assert verdict(simulate_start(store, CONFIG, percent=10, at=0)) == (
+            "A broker of 4.9.3 does not start: the store: its file system is mounted read-only. "
+            "If it could, it would lose no message."
+        )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a directory over itself")

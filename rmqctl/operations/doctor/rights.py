@@ -81,7 +81,8 @@ class Rights:
         """Why a start fails that opens each file for writing; None where nothing shows that it
         does. Root needs no right."""
         for path in self._read_only:
-            return f"{shown(self._root, path)}: its file system is mounted read-only"
+            name = "the store" if path == self._root else shown(self._root, path)
+            return f"{name}: its file system is mounted read-only"
         ((user, _),) = self.owners.most_common(1)
         if user == _ROOT:
             return None
