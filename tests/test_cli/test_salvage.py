@@ -255,6 +255,7 @@ def test_a_full_disk_is_an_error_and_the_next_run_goes_on(
         patch.setattr(salvagefiles, "write_at", full)
         done = cli("salvage", "--output", output, store=damaged)
     assert done.code == CannotWrite.exit_code and "No space left" in done.err
+    assert f"what is written stays in {output}.rmqctl-new, and the same command " in done.err
     assert not output.exists()
     assert cli("salvage", "--output", output, store=damaged).code == 1
     assert cli("verify", "-q", store=output).code == 0 and state(damaged) == before

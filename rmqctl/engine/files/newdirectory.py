@@ -39,7 +39,10 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
             if not is_kept:
                 shutil.rmtree(building, ignore_errors=True)
     except OSError as error:
-        raise CannotWrite(path=str(place), reason=str(error.strerror or error)) from error
+        reason = str(error.strerror or error)
+        if is_kept:
+            reason += f"; what is written stays in {building}, and the same command continues it"
+        raise CannotWrite(path=str(place), reason=reason) from error
     finally:
         if lock >= 0:
             os.close(lock)
