@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def test_a_running_engine_keeps_writers_out_and_lets_readers_in(
     for command in WRITERS:
         refused = rmqctl(*command, *here)
         assert refused.returncode == 4, refused.stderr
-        assert "in use" in refused.stderr
+        assert re.search(r" is in use: process \d+ \(java\) holds ", refused.stderr)
     assert rmqctl("walk", "commitlog", *here).returncode == 0
     verified = rmqctl("verify", *here)
     assert verified.returncode == 0, verified.stdout + verified.stderr
