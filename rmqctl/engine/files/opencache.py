@@ -8,7 +8,6 @@ own reference; an object without other references is closed by that.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar, overload
 from weakref import WeakValueDictionary
@@ -33,9 +32,12 @@ class OpenCache(Generic[K, V]):
         self._keep = keep
         self._evicted = evicted
         self._lock = threading.RLock()
-        self._kept: OrderedDict[K, V] = OrderedDict()
+        #: In the order in which they were asked for last.
+        self._kept: dict[K, V] = {}
         self._newest: K | None = None
-        self._lent: WeakValueDictionary[K, V] = WeakValueDictionary()
+        # A check of a store holds all of its queues, most of them with an empty cache of files: an
+        # empty dictionary of this kind takes 0.7 KB.
+        self._lent: WeakValueDictionary[K, V] | None = None
 
     @overload
     def get(self, key: K) -> V | None: ...
@@ -55,12 +57,12 @@ class OpenCache(Generic[K, V]):
             if found is not None:
                 return found
         with self._lock:
-            found = self._kept.get(key)
+            found = self._kept.pop(key, None)
             if found is not None:
-                self._kept.move_to_end(key)
+                self._kept[key] = found
                 self._newest = key
                 return found
-            found = self._lent.get(key)
+            found = None if self._lent is None else self._lent.get(key)
             if found is None:
                 found = open_one()
             if found is not None:
@@ -74,22 +76,29 @@ class OpenCache(Generic[K, V]):
             self._remember(key, value)
 
     def _remember(self, key: K, value: V) -> None:
+        if self._lent is None:
+            self._lent = WeakValueDictionary()
         self._lent[key] = value
+        self._kept.pop(key, None)
         self._kept[key] = value
-        self._kept.move_to_end(key)
         self._newest = key
         while len(self._kept) > self._keep:
-            self._evicted(*self._kept.popitem(last=False))
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        key = next(iter(self._kept))
+        self._evicted(key, self._kept.pop(key))
 
     def forget(self, key: K) -> None:
         """Drops the object of a key; it is not lent again."""
         with self._lock:
             self._kept.pop(key, None)
-            self._lent.pop(key, None)
+            if self._lent is not None:
+                self._lent.pop(key, None)
 
     def clear(self) -> None:
         """Drops all objects. A key that is asked for again is opened anew."""
         with self._lock:
             while self._kept:
-                self._evicted(*self._kept.popitem(last=False))
-            self._lent.clear()
+                self._drop_oldest()
+            self._lent = None

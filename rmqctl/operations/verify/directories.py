@@ -4,6 +4,7 @@ starting."""
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -204,10 +205,28 @@ def _strays(size: int, directories: tuple[Path, ...]) -> list[Path]:
     return [entry.path for entry in strays(entries, size)]
 
 
+def _are_regular(directory: Path, size: int) -> bool:
+    """Whether there is nothing to be said of what a directory holds: of a store of many queues, of
+    nearly all of them."""
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                is_regular = stat.S_ISREG(status.st_mode) and status.st_size == size
+                is_named = is_offset_name(entry.name) and not int(entry.name) % size
+                if not (is_regular and is_named and os.access(entry.path, os.R_OK)):
+                    return False
+    except OSError:
+        return False
+    return True
+
+
 def _check_files(
     root: Path, directory: Path, size: int, directories: tuple[Path, ...]
 ) -> Iterator[Finding]:
     """Checks one of the directories in which the files of a queue, or of the log, lie."""
+    if _are_regular(directory, size):
+        return
     deleted = _deleted_by_start(root, *directories)
     for name in paths.scan_names(directory):
         path = directory / name

@@ -205,19 +205,16 @@ class QueueChecker:
         elsewhere). :raises CannotRead: the system refuses one."""
         where = self._root / paths.CONSUME_QUEUE / topic / str(queue_id)
         ext = self._root / paths.CONSUME_QUEUE_EXT / topic / str(queue_id)
-        if not where.is_dir():
-            return None
         try:
             queue = ConsumeQueue(
                 where,
                 topic,
                 queue_id,
                 self._snapshot.queue_file_size,
-                ext=ConsumeQueueExt(ext) if ext.is_dir() else None,
+                ext=ConsumeQueueExt(ext) if os.path.isdir(ext) else None,
             )
         except FileLengthContradiction:
             return None
-        queue.close()
         return queue if queue.files.entries else None
 
     def _finish_queue(self, state: QueueState) -> Iterator[Finding]:

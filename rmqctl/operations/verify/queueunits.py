@@ -55,6 +55,8 @@ class UnitChecker:
 
     def check(self, state: QueueState, wanted: UnitsOfQueue | UnitRun) -> Iterator[Finding]:
         """Compares one queue's wanted units, in log order, with those in its files."""
+        if state.queue is not None and not state.started:
+            yield from self._begin(state, wanted.first[0])
         if state.queue is not None and self._are_stored(state, wanted):
             state.goes_on(len(wanted))
             self.units += len(wanted)
@@ -73,8 +75,6 @@ class UnitChecker:
         bounds = [0, *breaks.tolist(), len(expected.size)]
         for start, end in pairwise(bounds):
             stretch = ExpectedUnits(*(column[start:end] for column in expected))
-            if not state.started:
-                yield from self._begin(state, int(stretch.queue_offset[0]))
             yield from self._check_stretch(state, stretch)
         state.queue.close()
 
@@ -106,7 +106,7 @@ class UnitChecker:
         sound queue do."""
         assert state.queue is not None
         unit_offset, _ = wanted.first
-        goes_on = state.started and not state.shift and unit_offset == state.proven_end
+        goes_on = not state.shift and unit_offset == state.proven_end
         if not (goes_on and wanted.is_run) or state.queue.ext is not None:
             return False
         done, count = 0, len(wanted)
