@@ -257,6 +257,14 @@ def check_range(found: QueueEnd, queue: ConsumeQueue) -> None:
         if first is not None:
             queue.cut(log_min, log_end)
             assert (first, found.max_offset) == (queue.min_offset, queue.max_offset)
+            files = queue.files
+            known = ConsumeQueue(files.directory, "T", 0, files.file_size, known=found)
+            assert facts(known) == facts(queue)
+
+
+def facts(queue: ConsumeQueue) -> tuple[object, ...]:
+    """What a queue says of its ends."""
+    return queue.min_offset, queue.max_offset, queue.max_physical_offset, queue.ends()
 
 
 @pytest.mark.parametrize("name", golden_data.STORES)

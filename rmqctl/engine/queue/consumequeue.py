@@ -8,6 +8,7 @@ size is positive; a place of zeros was never written. The writing half is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache, cached_property
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rmqctl.engine.queue.ends import QueueEnd
     from rmqctl.engine.queue.extension import ConsumeQueueExt
 
 UNIT = Struct(layouts.QUEUE_UNIT.format)
@@ -81,6 +83,7 @@ class ConsumeQueue:
         files: MappedFileQueue | None = None,
         strict: bool = False,
         drops_empty: bool = False,
+        known: QueueEnd | None = None,
     ) -> None:
         """Opens the queue; only units near its end are read.
 
@@ -89,6 +92,7 @@ class ConsumeQueue:
             writing.
         :param strict: refuse irregular files; else such a file is read as far as it has units.
         :param drops_empty: as in :meth:`MappedFileQueue.check_lengths`.
+        :param known: where the queue ends, and begins: its files are listed when they are read.
         :raises FileLengthContradiction, FileMisnamed, NotAFile: a file is irregular, and ``strict``
             is set.
         :raises CannotRead: the system refuses.
@@ -96,15 +100,27 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.ext = ext
-        if files is None:
-            files = MappedFileQueue(directory, file_size, keep=KEEP)
-        self.files = files
+        self._directory, self._file_size = directory, file_size
+        #: The queue's first and last unit, and where they stand, if that is all that was read.
+        self.known = known
+        if known is not None:
+            self.min_offset = known.first_offset or 0
+            self._wrote = known.max_offset * UNIT_SIZE
+            self.max_physical_offset = known.max_physical_offset
+            return
+        if files is not None:
+            self.files = files
         if strict:
-            files.check_lengths("consume queue", drops_empty=drops_empty)
-            files.check_names()
+            self.files.check_lengths("consume queue", drops_empty=drops_empty)
+            self.files.check_names()
         self.min_offset = 0
         self._wrote = self._find_end()
         self.max_physical_offset = self._max_physical_offset()
+
+    @cached_property
+    def files(self) -> MappedFileQueue:
+        """The queue's files."""
+        return MappedFileQueue(self._directory, self._file_size, keep=KEEP)
 
     @property
     def max_offset(self) -> int:
@@ -185,6 +201,14 @@ class ConsumeQueue:
         # It is short when the file has been cut since it was opened.
         return Unit._make(UNIT.unpack(stored)) if len(stored) == UNIT_SIZE else None
 
+    def ends(self) -> tuple[Unit | None, Unit | None]:
+        """The units at ``min_offset`` and before ``max_offset``; None twice for an empty queue."""
+        if self.known is not None:
+            return self.known.first, self.known.last
+        if self.min_offset >= self.max_offset:
+            return None, None
+        return self.unit(self.min_offset), self.unit(self.max_offset - 1)
+
     def units(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
         """``(queue offset, unit)`` for ``[start, end)``; queue offsets in no file are skipped."""
         while start < end:
@@ -250,7 +274,8 @@ class ConsumeQueue:
         return whole_units(mapped.read_aside(position, count * UNIT_SIZE)) if count > 0 else b""
 
     def close(self) -> None:
-        self.files.close()
+        if "files" in vars(self):
+            self.files.close()
         if self.ext is not None:
             self.ext.close()
 
@@ -292,7 +317,10 @@ def is_part_of(stored: bytes, wanted: bytes) -> bool:
     return all(byte in (0, other) for byte, other in zip(stored, wanted, strict=True))
 
 
+@cache
 def unit_dtype() -> np.dtype[np.void]:
+    """The dtype of a unit as it is stored: fields ``physical_offset`` (>i8), ``size`` (>i4) and
+    ``tags_code`` (>i8)."""
     from formats.derive import dtype_of
 
     return dtype_of(layouts.QUEUE_UNIT)

@@ -29,11 +29,18 @@ class QueueEnd(NamedTuple):
     first_offset: int | None = None
     first: Unit | None = None
 
+    @property
+    def max_physical_offset(self) -> int:
+        """Where the record of the last unit ends; -1 without one."""
+        return -1 if self.last is None else self.last.physical_offset + self.last.size
+
     def first_within(self, log_min: int, log_end: int) -> int | None:
         """``min_offset`` of a queue with one file, all of whose units are of records in the log's
         range ``[log_min, log_end)``: a start cuts nothing. None where the queue may be cut, or has
         to be opened to tell."""
-        if self.last is not None and self.last.physical_offset >= log_end:
+        if self.last is not None and (
+            self.last.physical_offset >= log_end or self.last.is_pre_blank
+        ):
             return None
         if log_min and self.first is not None and self.first.physical_offset < log_min:
             return None

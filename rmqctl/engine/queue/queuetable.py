@@ -26,13 +26,13 @@ from rmqctl.engine.files.paths import (
     topic_directory_problem,
 )
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
+from rmqctl.engine.queue.ends import QueueEnd, queue_end
 from rmqctl.engine.queue.recovery import first_beyond, has_hole, has_unit_behind, written_units
 from rmqctl.engine.settings.filesizes import consume_queue_file_size
 from rmqctl.engine.state.laterversions import is_of_5, queues_in_rocksdb
 from rmqctl.errors import DamagedStore, NoDirectoryToWriteTo, QueueHasHole, SymbolicLinkRefused
 
 if TYPE_CHECKING:
-    from rmqctl.engine.queue.ends import QueueEnd
     from rmqctl.engine.queue.extension import ConsumeQueueExt
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
@@ -237,10 +237,17 @@ class ConsumeQueueTableReader(ConsumeQueueTable):
         return self._open.get(key) or self._open.get(key, lambda: self._open_existing(*key))
 
     def _open_existing(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        check_topic_directory(topic)
+        place, ext = f"{self.directory}/{topic}/{queue_id}", self._existing_ext(topic, queue_id)
+        if self._log_range is not None and not self.is_strict and queue_id >= 0:
+            end = queue_end(topic, queue_id, place, self.file_size)
+            if end is not None and end.first_within(*self._log_range()) is not None:
+                return ConsumeQueue(
+                    Path(place), topic, queue_id, self.file_size, ext=ext, known=end
+                )
         where = self._directory_of(topic, queue_id)
         if where is None:
             return None
-        ext = self._existing_ext(topic, queue_id)
         queue = ConsumeQueue(where, topic, queue_id, self.file_size, ext=ext, strict=self.is_strict)
         self._cut(queue)
         return queue

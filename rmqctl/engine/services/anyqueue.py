@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 
 class AnyQueue(ABC):
     """An open queue. Offsets are queue offsets; ``max_offset`` is the next message's.
-    ``max_physical_offset`` is where the queue's last record ends, ``irregular_files`` how many of
-    its files have a wrong length."""
+    ``max_physical_offset`` is where the queue's last record ends."""
 
     def __init__(self, queue: ConsumeQueue | BatchConsumeQueue) -> None:
         self.topic, self.queue_id = queue.topic, queue.queue_id
         self.min_offset, self.max_offset = queue.min_offset, queue.max_offset
         self.max_physical_offset = queue.max_physical_offset
-        self.irregular_files = len(queue.files.irregular)
+        self._opened = queue
+
+    @property
+    def irregular_files(self) -> int:
+        """How many of the queue's files have a wrong length."""
+        return len(self._opened.files.irregular)
 
     @property
     def messages(self) -> int:

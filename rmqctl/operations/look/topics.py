@@ -20,7 +20,7 @@ from rmqctl.engine.state.topicconfig import (
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
-    from rmqctl.engine.queue.consumequeue import ConsumeQueue
+    from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
     from rmqctl.operations.progress import Progress
     from rmqctl.rows.summaries import TopicsSummary
     from rmqctl.rows.topics import TopicRow
@@ -172,8 +172,7 @@ def topic_row(name: str, held: _Held, has_configs: bool, config: TopicConfig | N
 
 
 def _with(held: _Held, store: MessageStore, queue: ConsumeQueue, sums_bytes: bool) -> _Held:
-    oldest = store_timestamp(store, queue, queue.min_offset)
-    newest = store_timestamp(store, queue, queue.max_offset - 1)
+    oldest, newest = (store_timestamp(store, unit) for unit in queue.ends())
     return _Held(
         held.queues + 1,
         held.messages + max(queue.max_offset - queue.min_offset, 0),
@@ -199,12 +198,8 @@ def _with_batches(held: _Held, queue: BatchConsumeQueue, sums_bytes: bool) -> _H
     )
 
 
-def store_timestamp(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> int | None:
-    """The store time of the message at a queue offset; None outside the queue's range, or where no
-    record can be read."""
-    if not queue.min_offset <= queue_offset < queue.max_offset:
-        return None
-    unit = queue.unit(queue_offset)
+def store_timestamp(store: MessageStore, unit: Unit | None) -> int | None:
+    """The store time of the message of a unit; None where no record can be read."""
     record = None if unit is None else store.commit_log.find_record(unit.physical_offset)
     return None if record is None else record.store_timestamp
 
@@ -212,6 +207,9 @@ def store_timestamp(store: MessageStore, queue: ConsumeQueue, queue_offset: int)
 def unit_bytes(queue: ConsumeQueue) -> int:
     """The bytes of all records that a queue's units point to."""
     size, start = 0, queue.min_offset
+    if queue.max_offset - start <= 1:  # In a store of very many queues, most of them.
+        _, last = queue.ends()
+        return last.size if last is not None and last.is_written and not last.is_pre_blank else 0
     while start < queue.max_offset:
         units = queue.window(start, min(_UNITS_AT_ONCE, queue.max_offset - start))
         if not len(units):
