@@ -11,10 +11,12 @@ import pytest
 
 from rmqctl.cli.output import FORMATS
 from rmqctl.engine.files.unfinished import BESIDE
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.operations.mend import onepass
 from rmqctl.rows.field import fields_of
 from rmqctl.rows.structures import MessageRow
-from tests.test_cli.conftest import BORN, Cli, state
+from tests.test_cli.conftest import BORN, CONFIG, Cli, state
 
 MESSAGE_FIELDS = [field.name for field in fields_of(MessageRow) if not field.is_optional]
 
@@ -474,3 +476,23 @@ def test_help_and_version(cli: Cli) -> None:
     assert "no commands of its own" in cli("help", "verify", "x").err
     assert cli("version").out == cli("--version").out
     assert cli("version", "-v").out == cli("--version", "-v").out
+
+
+def test_a_table_of_a_start_has_the_queues_that_lose(cli: Cli, tmp_path: Path) -> None:
+    root, queues = tmp_path / "s", 101
+    with MessageStore(root, CONFIG, writable=True, create=True) as made:
+        for queue_id in range(queues):
+            assert made.put_message(MessageExtBrokerInner("T", b"x", queue_id)).is_ok
+    whole = cli("simulate-start", store=root)
+    assert whole.code == 0 and "101 queues lose nothing, and are not shown" in whole.out
+    last = max((root / "commitlog").iterdir())
+    data = last.read_bytes()
+    last.write_bytes(data.replace(b"x\x01T", b"y\x01T", 1))  # A body does not match its checksum.
+    table = cli("simulate-start", store=root)
+    rows = cli("simulate-start", "--format", "ndjson", store=root).rows
+    started = [row for row in rows if row["type"] == "queue"]
+    lost = [row["queue_id"] for row in started if row["lost"]]
+    assert table.code == 1 and len(started) == queues and lost
+    assert f"{queues - len(lost)} queues lose nothing" in table.out
+    shown = table.out.partition("# Queues after the start")[2].partition("queues lose")[0]
+    assert [line.split()[1] for line in shown.splitlines()[2:-1]] == [str(one) for one in lost]

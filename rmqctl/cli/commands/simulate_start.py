@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+#: Of more queues a table shows only those that lose something.
+_QUEUES_OF_A_TABLE = 100
+
+
 @make(
     "simulate-start",
     examples=[
@@ -42,11 +46,11 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
     Load and recovery are played as the broker does them: the file that the recovery reads from and
     why, what it cuts and deletes, what is dispatched again, which index files go, and what the
     retention takes at once. Prints rows of type step, deleted, truncated and queue (each queue as
-    it is after the start), then a summary. Nothing is changed. A deleted index file is no lost
-    message, and does not count for the exit status; nor does what the retention deletes. A broker
-    does not start on a store that it may not write (mounts, owners, permissions); the rows then say
-    what it would do if it might. --report writes a page for a browser that needs no network: the
-    log before and after.
+    it is after the start; a table of more than 100 has those that lose messages), then a summary.
+    Nothing is changed. A deleted index file is no lost message, and does not count for the exit
+    status; nor does what the retention deletes. A broker does not start on a store that it may not
+    write (mounts, owners, permissions); the rows then say what it would do if it might. --report
+    writes a page for a browser that needs no network: the log before and after.
     """
     from rmqctl.cli.advice import filled_line
     from rmqctl.engine.state.laterversions import is_of_5
@@ -68,8 +72,19 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
                 "`--as 5.3.3` plays its own."
             )
         writer.remark(simulatestart.verdict(done))
+        # For scripts there is a row for each queue, for people one for each that matters.
+        is_short = settings.format == "table" and len(done.queues) > _QUEUES_OF_A_TABLE
+        left_out = 0
         for row in simulatestart.rows(done):
-            writer.row(row)
+            if is_short and row["type"] == "queue" and not row["lost"]:
+                left_out += 1
+            else:
+                writer.row(row)
+        if left_out:
+            writer.remark(
+                f"{left_out} queues lose nothing, and are not shown: --format ndjson has a row "
+                "for each."
+            )
         words = simulatestart.next_words(done)
         conf = settings.broker_conf
         command = filled_line(words, str(settings.root), conf) if words else None
