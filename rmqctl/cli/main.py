@@ -19,6 +19,9 @@ _COMMANDS = "rmqctl.cli.commands."
 #: Exit codes of exceptions that are not rmqctl's own errors.
 _SYSTEM_REFUSES = 5
 _BUG = 70
+#: Files that a process may have open, where the system allows as many: a put keeps some hundred
+#: queues open, and their files.
+_OPEN_FILES = 4096
 
 
 def _section(*names: str) -> dict[str, str]:
@@ -105,6 +108,7 @@ def main() -> None:
     # What numpy brings for matrices starts a thread for each core, which waits by spinning. No
     # command multiplies matrices, and without them numpy is imported in half the time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _allow_open_files()
     try:
         code = run()
     except Exception as error:
@@ -115,6 +119,17 @@ def main() -> None:
     finally:
         let_stderr_go()
     sys.exit(code)
+
+
+def _allow_open_files() -> None:
+    """Raises the soft limit of open files (``ulimit -n``) as far as the hard one, as Java does for
+    a broker: where it is 256 a put into many queues would end with it."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def interrupts_again(lost: sys.UnraisableHookArgs) -> None:

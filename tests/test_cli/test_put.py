@@ -21,7 +21,7 @@ from rmqctl.engine.write.bulk import PlainMessage
 from rmqctl.errors import BadInputLine
 from rmqctl.operations.change.messagemaker import MessageMaker
 from rmqctl.operations.change.putstream import BulkPut, put_lines
-from tests.test_cli.conftest import BORN, CONFIG, Cli, state
+from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, Cli, state
 
 PUT = ("put", "--topic", "orders", "--format", "ndjson")
 RESULT_FIELDS = [
@@ -489,3 +489,22 @@ def test_options_that_do_not_go_together(line: tuple[str, ...], cli: Cli, store:
     before = state(store)
     assert cli("put", "--topic", "t", *line, store=store).code == 2
     assert state(store) == before
+
+
+FEW_FILES = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+from rmqctl.__main__ import main
+main()
+"""
+
+
+def test_a_small_soft_limit_of_open_files_is_raised(store: Path, tmp_path: Path) -> None:
+    """As Java does; the hard one remains."""
+    lines = [json.dumps({"topic": f"t{number}", "body": "x"}) for number in range(60)]
+    (tmp_path / "in").write_text("\n".join(lines))
+    words = ["put", "--from", str(tmp_path / "in"), "--store", str(store), "-q"]
+    command = [sys.executable, "-c", FEW_FILES, *words, "--broker-conf", str(tmp_path / "conf")]
+    (tmp_path / "conf").write_text(BROKER_CONF)
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
