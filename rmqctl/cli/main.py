@@ -19,9 +19,9 @@ _COMMANDS = "rmqctl.cli.commands."
 #: Exit codes of exceptions that are not rmqctl's own errors.
 _SYSTEM_REFUSES = 5
 _BUG = 70
-#: Files that a process may have open, where the system allows as many: a put keeps some hundred
-#: queues open, and their files.
-_OPEN_FILES = 4096
+#: Files that a process may have open, where the system allows as many: a put keeps the files of up
+#: to 1,024 queues open.
+_OPEN_FILES = 1 << 14
 
 
 def _section(*names: str) -> dict[str, str]:

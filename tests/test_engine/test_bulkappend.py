@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,7 @@ def test_a_stream_to_many_queues_has_few_of_them_open(
 ) -> None:
     """Of 1,024 descriptors, which a shell gives, each file takes two; and who lets go of one queue
     does not look at all that wait for units. In the last round each needs its next file."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
     queues, rounds, file_size = 600, 3, UNIT_SIZE * 2
     asked = 0
 

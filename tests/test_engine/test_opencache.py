@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.queuetable import kept_queues
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.errors import CannotRead
@@ -240,8 +242,22 @@ def test_a_suspended_generator_reads_on_when_its_store_is_closed(tmp_path: Path)
     assert found + list(half) == expected
 
 
+@pytest.mark.parametrize(
+    ("soft", "kept"),
+    [(40, 16), (256, 24), (1024, 96), (16_384, 1024), (resource.RLIM_INFINITY, 1024)],
+)
+def test_as_many_queues_stay_open_as_the_limit_of_files_allows(
+    soft: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+    assert kept_queues() == kept
+
+
 @pytest.mark.slow
-def test_descriptors_and_maps_are_bounded_over_a_thousand_queues(tmp_path: Path) -> None:
+def test_descriptors_and_maps_are_bounded_over_a_thousand_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
     root, count = tmp_path / "s", 1000
     most = 0
     with MessageStore(root, CONFIG, writable=True, create=True, clock=Clock()) as store:

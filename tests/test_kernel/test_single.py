@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rmqctl import kernel
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.queue.queuetable import KEEP
+from rmqctl.engine.queue.queuetable import kept_queues
 from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import (
     LOCALHOST,
@@ -307,7 +307,7 @@ def test_what_two_maps_of_a_file_have_stored_is_flushed(
         file = tmp_path / "store" / "consumequeue" / "t" / "0" / f"{0:020d}"
         for _ in range(3):
             store.put_message(sent, flush=False)
-        for number in range(KEEP):
+        for number in range(kept_queues()):
             store.put_messages([MessageExtBrokerInner("others", b"x", number)], flush=False)
         store.flush()
         for _ in range(2):

@@ -1,12 +1,13 @@
 """``consumeQueueTable``: the queues of a store, opened when they are asked for.
 
-At most :data:`KEEP` queues that nobody uses stay open, so that a store of many thousand queues
-needs few descriptors. :mod:`rmqctl.engine.queue.queuetablewriter` is the table of a store that is
-open for writing.
+Of the queues that nobody uses, :func:`kept_queues` stay open: all queues of a store may need more
+descriptors than a process gets. :mod:`rmqctl.engine.queue.queuetablewriter` is the table of a store
+that is open for writing.
 """
 
 from __future__ import annotations
 
+import resource
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,9 +37,19 @@ if TYPE_CHECKING:
     from rmqctl.engine.queue.extension import ConsumeQueueExt
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
-KEEP = 96
+#: Queues that a table keeps open, at most and at least.
+_MOST_KEPT, _LEAST_KEPT = 1024, 16
 
 LogRange = Callable[[], tuple[int, int]]
+
+
+def kept_queues() -> int:
+    """How many queues that nobody uses a table keeps open; a writer has as many wait for their
+    units. Each has up to two files, with two descriptors each (file and map). So at most three
+    quarters of the process's soft limit of open files are used: 96 queues where it is 1,024."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fitting = _MOST_KEPT if soft == resource.RLIM_INFINITY else soft * 3 // 32
+    return min(max(fitting, _LEAST_KEPT), _MOST_KEPT)
 
 
 class ConsumeQueueTable(ABC):
@@ -230,7 +241,7 @@ class ConsumeQueueTableReader(ConsumeQueueTable):
             strict=strict,
             drops_empty=drops_empty,
         )
-        self._open: OpenCache[tuple[str, int], ConsumeQueue] = OpenCache(KEEP, _let_go)
+        self._open: OpenCache[tuple[str, int], ConsumeQueue] = OpenCache(kept_queues(), _let_go)
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         key = topic, queue_id

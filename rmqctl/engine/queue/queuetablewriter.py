@@ -11,7 +11,7 @@ from rmqctl.engine.files.dirty import DirtyRange, Unsynced, take_unsynced
 from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import check_topic_directory
-from rmqctl.engine.queue.queuetable import KEEP, ConsumeQueueTable, LogRange
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable, LogRange, kept_queues
 from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
 
 if TYPE_CHECKING:
@@ -22,10 +22,6 @@ _REMEMBERED = 1 << 15
 #: Waiting queues that are checked each time a queue is dropped: more than the one that may be
 #: added.
 _LOOKED_AT = 2
-#: Waiting queues after which a bulk is ended, so that they get their units: as many as stay open.
-#: Each queue has up to two files, with two descriptors each (file and map). So at most three
-#: quarters of the usual limit of 1,024 descriptors are used.
-_MOST_WAITING = KEEP
 
 
 class ConsumeQueueTableWriter(ConsumeQueueTable):
@@ -65,7 +61,11 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         self._closed: dict[tuple[str, int], ConsumeQueueWriter] = {}
         #: Whether queues were closed that are not remembered: then directories are looked at.
         self._has_forgotten = False
-        self._open: OpenCache[tuple[str, int], ConsumeQueueWriter] = OpenCache(KEEP, self._let_go)
+        kept = kept_queues()
+        self._open: OpenCache[tuple[str, int], ConsumeQueueWriter] = OpenCache(kept, self._let_go)
+        #: Waiting queues after which a bulk is ended, so that they get their units: as many as stay
+        #: open.
+        self._most_waiting = kept
         #: Dropped queues with blocks reserved in an unnamed file, which closing would give back.
         self._waiting: OrderedDict[tuple[str, int], ConsumeQueueWriter] = OrderedDict()
         self._unsynced: Unsynced = {}
@@ -81,10 +81,10 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
     def is_crowded(self) -> bool:
         """Whether many queues wait for their units (``_waiting``), so that they should be
         dispatched before more are opened."""
-        if len(self._waiting) < _MOST_WAITING:
+        if len(self._waiting) < self._most_waiting:
             return False
         self._look_at_waiting(len(self._waiting))
-        return len(self._waiting) >= _MOST_WAITING
+        return len(self._waiting) >= self._most_waiting
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueueWriter | None:
         key = topic, queue_id

@@ -18,13 +18,15 @@ from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import QueueDirectory
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.engine.queue.ends import QueueEnd
-from rmqctl.engine.queue.queuetable import KEEP, ConsumeQueueTable, LogRange
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable, LogRange
 from rmqctl.engine.state.rocksdbqueues import Place, QueueDatabase
 
 #: Units of an imaginary file. A stretch of so many without a stored unit is skipped at once.
 _UNITS_IN_FILE = 1 << 14
 _FILE_SIZE = _UNITS_IN_FILE * UNIT_SIZE
 _KEPT_FILES = 8
+#: Queues that nobody uses and that stay open.
+_KEPT_QUEUES = 96
 
 
 class _Units:
@@ -241,7 +243,7 @@ class RocksDBQueueTable(ConsumeQueueTable):
             drops_empty=False,
         )
         self._databases: OpenCache[int, QueueDatabase] = OpenCache(1)
-        self._open: OpenCache[tuple[str, int], ConsumeQueue] = OpenCache(KEEP)
+        self._open: OpenCache[tuple[str, int], ConsumeQueue] = OpenCache(_KEPT_QUEUES)
 
     @property
     def _log_begin(self) -> int:
