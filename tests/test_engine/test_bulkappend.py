@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import re
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
