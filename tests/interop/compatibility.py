@@ -139,7 +139,10 @@ FEATURES = {
     "batch-queues": Feature(
         "Batch queues",
         "read and pulled, verified unit by unit; `rebuild` gives their bytes again, and puts to"
-        " their topics are refused",
+        " their topics are refused; `offset` answers as 5.3.3 does for the times of messages. For a"
+        " time between two of them 5.3.3 often has another answer than the message before it"
+        " (UPPER, for which it may even go to the queue's first one) or behind it (LOWER); `floor`"
+        " and `ceil` have these",
         "5.3.3",
     ),
     "compaction": Feature(
