@@ -97,7 +97,11 @@ FEATURES = {
     "pull": Feature(
         "Answers of a pull",
         "5.3.3 sends a consumer that asks far past the end to the end; `pull` sends it to the"
-        " queue's first message, as 4.9.3 does",
+        " queue's first message, as 4.9.3 does. Of a damaged queue: where a unit leads to bytes"
+        " that are no record, 4.9.3 gives these out as a message (of a unit of zeros no bytes), or"
+        " fails if the size is negative or too large; `pull` leaves them out and counts them. If"
+        " the unit is in one of the queue's last three files, the next start of 4.9.3 ends the"
+        " queue before zeros and negative values; `pull` reads on",
     ),
     "separator": Feature(
         "Separator after the last property", "`put` follows the store's newest record", "5.3.3"

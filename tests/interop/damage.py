@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -141,7 +142,46 @@ def truncate_any(chance: random.Random, root: Path) -> list[Row]:
     return [{"op": "truncate", "path": str(path.relative_to(root)), "length": length}]
 
 
+#: Where a unit may point: to a range in which no record lies, inside the log or outside.
+ODD_UNITS = (
+    *("zeros", "no size", "amid a record", "a blank", "the log's first bytes"),
+    *("past the log's end", "past the files", "over the end of a file", "far away"),
+    *("before the log", "a negative size", "the largest size"),
+)
+
+
+def odd_unit(chance: random.Random, root: Path, kind: str) -> list[Row]:
+    """A unit of a queue that others follow in its file becomes one of :data:`ODD_UNITS`."""
+    units = [
+        (path, at)
+        for path in _files(root, "consumequeue")
+        for at in range(0, path.stat().st_size - 20, 20)
+        if path.read_bytes()[at + 20 : at + 40].strip(b"\0")
+    ]
+    path, chosen = chance.choice(units)
+    place, size, code = struct.unpack_from(">qiq", path.read_bytes(), chosen)
+    logs = _files(root, "commitlog")
+    file_size = logs[0].stat().st_size
+    log_end = int(logs[-1].name) + file_size
+    values = {
+        "zeros": (0, 0, 0),
+        "no size": (place, 0, code),
+        "amid a record": (place + 4, size, code),
+        "a blank": (logs[0].read_bytes().rfind(_BLANK_MAGIC) - 4, 8, code),
+        "the log's first bytes": (0, size, code),
+        "past the log's end": (log_end - size - 1, size, code),
+        "past the files": (log_end, size, code),
+        "over the end of a file": (place, file_size, code),
+        "far away": (place | 1 << 62, size, code),
+        "before the log": (-chance.choice((1, 100, 5000)), size, code),
+        "a negative size": (place, -size, code),
+        "the largest size": (place, (1 << 31) - 1, code),
+    }
+    return _write(root, path, chosen, struct.pack(">qiq", *values[kind]))
+
+
 _PAGE = 4096
+_BLANK_MAGIC = bytes.fromhex("cbd43194")
 _MAGIC = bytes.fromhex("daa320a7")
 FAULTS = [*KINDS, swap_log_files, zero_page, wild_field, wild_field, truncate_any]
 

@@ -188,7 +188,7 @@ def our_row(store: MessageStore, pull: Row) -> Row:
 
 def pulls(chance: random.Random, store: EngineStore) -> list[Row]:
     made = []
-    for queue in store.dump()["queue"]:
+    for queue in store.ends()["queue"]:
         for _ in range(60):
             kind = chance.choice((None, "TAG", "SQL92"))
             expressions = {None: ("",), "TAG": TAGS, "SQL92": SQL}[kind]

@@ -13,6 +13,7 @@ from formats.constants import PRE_BLANK_UNIT
 from rmqctl.engine.filters.sql import SqlFilter
 from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
 from rmqctl.engine.read.getmessage import (
     GetMessageResult,
     TransferLimits,
@@ -272,6 +273,44 @@ def test_what_has_gone_from_the_log_is_passed_over_by_files(tmp_path: Path) -> N
         assert (before.status, len(before.records)) == (GetMessageStatus.FOUND, 2)
         answer = reader.get_message("T", 0, first_gone, 1, SqlFilter("n = 'none'"))
         assert answer.status is GetMessageStatus.NO_MATCHED_MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        ("amid a record", [2]),
+        ("behind the log's end, in its last file", []),
+        ("in no file", []),
+        ("before the log", []),
+    ],
+)
+def test_a_unit_that_points_outside_the_log_hides_those_behind_it(
+    place: str, found: list[int], tmp_path: Path
+) -> None:
+    """``MappedFile#selectMappedBuffer`` gives nothing behind what was written. The units of the
+    rest of that log file are then passed over, and those of the first file behind a negative
+    offset, whose remainder is negative in Java."""
+    config = replace(CONFIG, mapped_file_size_commit_log=8192, mapped_file_size_consume_queue=60)
+    root = tmp_path / "s"
+    with MessageStore(root, config, writable=True, create=True) as writer:
+        put(writer, "t", 10, 100)
+        (record,) = pull(writer, "t", 1, 1).records
+    places = {
+        "amid a record": record.physical_offset + 4,
+        "behind the log's end, in its last file": 7000,
+        "in no file": 8192,
+        "before the log": -100,
+    }
+    path = root / "consumequeue" / "t" / "0" / f"{0:020d}"
+    with path.open("r+b") as units:
+        units.seek(UNIT_SIZE)
+        units.write(UNIT.pack(places[place], record.total_size, 0))
+    with MessageStore(root, config) as reader:
+        answer = pull(reader, "t", 1, 1)
+        assert [record.queue_offset for record in answer.records] == found
+        assert (answer.next_begin_offset, answer.passed_over) == (3, 2 - len(found))
+        if not found:
+            assert answer.status is GetMessageStatus.MESSAGE_WAS_REMOVING
 
 
 def test_just_as_far_behind_as_the_memory_reaches_is_in_memory(store: MessageStore) -> None:

@@ -167,13 +167,25 @@ class CommitLog:
         self.compiled = kernel.module()
 
     def holds(self, physical_offset: int, size: int) -> bool:
-        """Whether a range lies in one file. A broker gives out the bytes of such a range, whatever
-        they are (``CommitLog#getMessage``)."""
+        """Whether a range lies in one file."""
         number = self.files.index_of(physical_offset)
         if number < 0:
             return False
         entry = self.files.entries[number]
         return physical_offset + size <= entry.file_from_offset + entry.size
+
+    def removed_until(self, physical_offset: int, size: int, log_end: int) -> int | None:
+        """Where the next file begins (physical offset), if a broker takes the rest of a file as
+        removed because a unit points to this range. It does so for every range outside the log,
+        and then passes over the units of that rest (``CommitLog#rollNextFile``). None for a range
+        in one file and before ``log_end``: a broker gives out its bytes, whatever they are
+        (``CommitLog#getMessage``)."""
+        if physical_offset + size <= log_end and self.holds(physical_offset, size):
+            return None
+        # Java rounds towards zero, so behind a negative offset the file that begins at 0 is passed
+        # over as well.
+        rest = abs(physical_offset) % self.file_size
+        return physical_offset + self.file_size + (rest if physical_offset < 0 else -rest)
 
     def body(self, record: Record) -> bytes:
         """A copy of the stored body."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from formats.constants import COMPRESSED_FLAG, PROPERTY_TAGS
+from formats.constants import COMPRESSED_FLAG, LONG_MIN, PROPERTY_TAGS
 from formats.text import decode_properties, java_int_value, tags_code
 from rmqctl.engine.read.getmessage import GetMessageResult, TransferLimits
 from rmqctl.engine.record.bodies import decompress
@@ -65,7 +65,7 @@ def get_batch_message(
     limits = TransferLimits(store.config, max_msg_nums, physical_memory)
     scanned = max(_SCANNED_BYTES, java_int_value(max_msg_nums * queue.unit_size))
     total = messages = pulling = 0
-    skip_below = -1
+    skip_below = LONG_MIN
     for _, unit in queue.units_of_file(queue.find(offset)):
         if not unit.is_written:
             result.passed_over += 1
@@ -90,9 +90,9 @@ def get_batch_message(
             result.passed_over += unit.batch_size
             if not result.records:
                 result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
-            if not log.holds(unit.physical_offset, unit.size):
-                size = log.file_size
-                skip_below = unit.physical_offset + size - unit.physical_offset % size
+            removed = log.removed_until(unit.physical_offset, unit.size, log_end)
+            if removed is not None:
+                skip_below = removed
             continue
         if message_filter is not None and not message_filter.matches(record):
             continue
@@ -100,7 +100,7 @@ def get_batch_message(
         result.status = GetMessageStatus.FOUND
         messages += unit.batch_size
         total += unit.size
-        skip_below = -1
+        skip_below = LONG_MIN
     result.fall_behind_size = log_end - pulling
     result.suggest_pulling_from_slave = result.fall_behind_size > limits.in_memory
     return result

@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from formats.constants import LONG_MIN
 from rmqctl.engine.read.getmessage import GetMessageResult, TransferLimits
 from rmqctl.engine.record.status import GetMessageStatus
 
@@ -35,7 +36,7 @@ def get_compacted_message(
         return result
     limits = TransferLimits(config, max_msg_nums, physical_memory)
     total = pulling = 0
-    skip_below = -1
+    skip_below = LONG_MIN
     units = queue.file_of(offset)
     start = bisect_left(units, offset, key=lambda one: one.unit.base_offset)
     for _, unit, _ in units[start:]:
@@ -52,14 +53,15 @@ def get_compacted_message(
             result.passed_over += 1
             if not result.records:
                 result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
-            if not queue.log.holds(unit.physical_offset, unit.size):
-                size = queue.log.file_size
-                skip_below = unit.physical_offset + size - unit.physical_offset % size
+            end = queue.log.files.end_offset
+            removed = queue.log.removed_until(unit.physical_offset, unit.size, end)
+            if removed is not None:
+                skip_below = removed
             continue
         result.records.append(record)
         result.status = GetMessageStatus.FOUND
         total += unit.size
-        skip_below = -1
+        skip_below = LONG_MIN
     result.fall_behind_size = log_end - pulling
     result.suggest_pulling_from_slave = result.fall_behind_size > limits.in_memory
     return result

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
-from formats.constants import INT_MIN
+from formats.constants import INT_MIN, LONG_MIN
 from formats.text import java_int_value
 from rmqctl.engine.files.holes import is_whole
 from rmqctl.engine.filters.tags import MessageFilter
@@ -244,7 +244,7 @@ def _collect(
     )
     log_end = store.max_offset
     total = pulling = 0
-    skip_below = -1
+    skip_below = LONG_MIN
     end = min(end, offset + limits.units)
     result.next_begin_offset = end
     place = offset
@@ -267,9 +267,9 @@ def _collect(
             result.passed_over += 1
             if not result.records:
                 result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
-            if not store.commit_log.holds(unit.physical_offset, unit.size):
-                size = store.commit_log.file_size
-                skip_below = unit.physical_offset + size - unit.physical_offset % size
+            removed = store.commit_log.removed_until(unit.physical_offset, unit.size, log_end)
+            if removed is not None:
+                skip_below = removed
             continue
         if message_filter is not None and not message_filter.matches(record):
             if not result.records:
@@ -278,7 +278,7 @@ def _collect(
         result.records.append(record)
         result.status = GetMessageStatus.FOUND
         total += unit.size
-        skip_below = -1
+        skip_below = LONG_MIN
     result.passed_over += max(result.next_begin_offset - place, 0)
     result.fall_behind_size = log_end - pulling
     result.suggest_pulling_from_slave = result.fall_behind_size > limits.in_memory

@@ -17,38 +17,54 @@ import org.apache.rocketmq.filter.FilterFactory;
 import org.apache.rocketmq.filter.expression.Expression;
 import org.apache.rocketmq.filter.expression.MQFilterException;
 import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.MessageFilter;
 
 /** What the engine makes of a consumer's pulls, its filters, and of a broker's JSON. */
 final class Answers {
     private Answers() {
     }
 
-    /** Pulls of a consumer, in order; "type" is TAG, SQL92 or null for no filter at all. */
+    /**
+     * Pulls of a consumer, in order; "type" is TAG, SQL92 or null for no filter at all. The place of
+     * bytes that are no record is -1. Where the engine fails, the answer is {"throws": its class}.
+     */
     static JsonArray pull(Engine engine, JsonArray asked) throws Exception {
         JsonArray rows = new JsonArray();
         for (JsonElement one : asked) {
             JsonObject request = one.getAsJsonObject();
             JsonElement type = request.get("type");
-            GetMessageResult found = engine.store.getMessage(
-                "interop",
-                request.get("topic").getAsString(),
-                request.get("queueId").getAsInt(),
-                request.get("offset").getAsLong(),
-                request.get("maxMsgNums").getAsInt(),
-                type.isJsonNull() ? null : engine.filter(type.getAsString(), request.get("expression").getAsString()));
+            MessageFilter filter = type.isJsonNull()
+                ? null : engine.filter(type.getAsString(), request.get("expression").getAsString());
             JsonObject row = new JsonObject();
-            row.addProperty("status", found.getStatus().name());
-            row.addProperty("nextBeginOffset", found.getNextBeginOffset());
-            row.addProperty("suggestPullingFromSlave", found.isSuggestPullingFromSlave());
-            JsonArray offsets = new JsonArray();
-            for (ByteBuffer buffer : found.getMessageBufferList()) {
-                offsets.add(buffer.getLong(buffer.position() + 28));
+            try {
+                pull(engine, request, filter, row);
+            } catch (RuntimeException problem) {
+                row.addProperty("throws", problem.getClass().getSimpleName());
             }
-            row.add("physicalOffsets", offsets);
             rows.add(row);
-            found.release();
         }
         return rows;
+    }
+
+    private static void pull(Engine engine, JsonObject request, MessageFilter filter, JsonObject row) {
+        GetMessageResult found = engine.store.getMessage(
+            "interop",
+            request.get("topic").getAsString(),
+            request.get("queueId").getAsInt(),
+            request.get("offset").getAsLong(),
+            request.get("maxMsgNums").getAsInt(),
+            filter);
+        row.addProperty("status", found.getStatus().name());
+        row.addProperty("nextBeginOffset", found.getNextBeginOffset());
+        row.addProperty("suggestPullingFromSlave", found.isSuggestPullingFromSlave());
+        JsonArray offsets = new JsonArray();
+        for (ByteBuffer buffer : found.getMessageBufferList()) {
+            boolean isRecord =
+                buffer.remaining() >= 36 && buffer.getInt(buffer.position()) == buffer.remaining();
+            offsets.add(isRecord ? buffer.getLong(buffer.position() + 28) : -1L);
+        }
+        row.add("physicalOffsets", offsets);
+        found.release();
     }
 
     /** Of each expression its answer for each map of properties: true, false, null, or throws; and
