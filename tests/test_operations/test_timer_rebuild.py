@@ -16,7 +16,7 @@ from rmqctl.engine.files.paths import TIMER_CHECKPOINT, TIMER_LOG, TIMER_WHEEL
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.services.timer import Timer
 from rmqctl.engine.timer.timercheck import TimerCheckpoint, encode, read_timer_checkpoint
-from rmqctl.errors import CannotWrite, NeedsConsent, StoreInUse, UsageError
+from rmqctl.errors import CannotWrite, FileLengthContradiction, NeedsConsent, StoreInUse, UsageError
 from rmqctl.operations.look.timer import timer_messages
 from rmqctl.operations.mend import timer
 from rmqctl.operations.mend.plainstore import write_plain_store
@@ -70,6 +70,17 @@ def test_what_waited_waits_and_is_in_the_wheel(root: Path, lost: tuple[str, ...]
         timer.close()
     again = rebuilt(root)
     assert {**again, "kept": []} == {**summary, "kept": []}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_log_file_of_a_wrong_length_is_refused(root: Path, dry_run: bool) -> None:
+    """The queue ends where the log does: nothing tells of the messages behind that."""
+    os.truncate(root / "commitlog" / f"{0:020d}", 5000)
+    before = tree_content(root)
+    with pytest.raises(FileLengthContradiction):
+        rebuild_timer(root, CONFIG, END, consent=not dry_run, dry_run=dry_run)
+    after = tree_content(root)
+    assert {name: after[name] for name in before} == before
 
 
 def test_units_are_those_that_the_broker_wrote(root: Path) -> None:

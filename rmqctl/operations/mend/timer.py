@@ -47,6 +47,8 @@ def rebuild_timer(
     thrown away. The former files are kept in ``rmqctl-old-<time>/``.
 
     :raises UsageError: the store never had a timer; a wheel would make it a store of 5.x.
+    :raises FileLengthContradiction: a log file has another length than the others. The messages
+        that it lacks would be missing in the new timer, and nothing would tell.
     :raises NeedsConsent: neither ``consent`` nor ``dry_run`` was given; nothing was changed.
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     :raises CannotWrite, StoreReadOnly, SymbolicLinkRefused: what the system says.
@@ -70,6 +72,7 @@ def rebuild_timer(
     try:
         with Store(root, config) as store:
             store.commit_log.files.check_regular(links_only=True)
+            store.check_log_lengths()
             timer = Timer(store)
             try:
                 waiting = TimerSet(store, timer, now)
@@ -174,6 +177,7 @@ def _planned_set(store: Store, now: int) -> TimerSet:
 def _planned(root: Path, config: MessageStoreConfig, now: int) -> TimerRebuildSummary:
     """What a rebuild would make; nothing is written."""
     with Store(root, config) as store:
+        store.check_log_lengths()
         return _summary(_planned_set(store, now), [])
 
 
