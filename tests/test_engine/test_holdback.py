@@ -121,6 +121,22 @@ def test_index_files_from_before_a_clock_was_set_back_stay_trusted(
     assert deleted_index_files(root) <= before | {max((root / "index").iterdir()).name}
 
 
+@pytest.mark.parametrize("when", ["flushed", "set back"])
+def test_full_index_files_of_a_killed_store_come_to_be_trusted(tmp_path: Path, when: str) -> None:
+    """Else those from before the clock was set back are thrown away by the next start after a kill,
+    and of their records it comes by few."""
+    root = tmp_path / "store"
+    for first, end, time in ((0, 100, TIME), (100, 200, TIME - 3_600_000)):
+        store = MessageStore(root, SET_BACK, writable=True, create=True, clock=Clock(time))
+        for number in range(first, end):
+            assert store.put_message(message(number, body=b"x" * 200), flush=False).is_ok
+        if when == "flushed" and first:
+            store.flush()
+        store.abandon()
+    assert len(list((root / "index").iterdir())) >= 3
+    assert deleted_index_files(root) <= {max((root / "index").iterdir()).name}
+
+
 def test_a_start_after_a_kill_begins_where_the_dispatch_did_although_a_clock_was_set_back(
     tmp_path: Path,
 ) -> None:

@@ -265,23 +265,18 @@ class IndexService:
             and 0 < header.end_timestamp == timestamp
         )
 
-    def filled_timestamp(self, changed: Collection[Path] = ()) -> int:
-        """End time (ms) of the newest full file before the first ``changed`` one; 0 without. It
-        goes to the checkpoint when that file is on disk (``IndexService#flush``)."""
-        return next(self._filled_timestamps(changed), 0)
-
-    def latest_timestamp(self, changed: Collection[Path]) -> int:
-        """The latest end time (ms) of all full files before the first ``changed`` one. Where the
-        clock was set back, it is not that of the newest file. Reads every header."""
-        return max(self._filled_timestamps(changed), default=0)
-
-    def _filled_timestamps(self, changed: Collection[Path]) -> Iterator[int]:
+    def latest_timestamp(self, changed: Collection[Path] = ()) -> int:
+        """The latest end time (ms) of all full files before the first ``changed`` one; 0 without.
+        Where the clock was set back, it is not that of the newest file. It goes to the checkpoint
+        when these files are on disk (``IndexService#flush``). Reads every header."""
         paths = list(takewhile(lambda path: path not in changed, self.paths))
-        for path in reversed(paths):
+        latest = 0
+        for path in paths:
             header = self._header(path)
             is_full = header is not None and header.index_count >= self.geometry.index_num
             if header is not None and header.is_plausible and (is_full or path != paths[-1]):
-                yield header.end_timestamp
+                latest = max(latest, header.end_timestamp)
+        return latest
 
     def last_header(self) -> IndexHeader | None:
         """The header of the newest file; None without files, or when that is irregular."""

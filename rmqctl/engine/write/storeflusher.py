@@ -100,7 +100,7 @@ class StoreFlusher:
         self._flushed = dict.fromkeys(STRUCTURES, max(plan.dispatched_to, self._log.min_offset))
         index = self._derived.index
         changed = {cut.path for cut in plan.index_cuts}
-        filled = 0 if index is None else max(index.latest_timestamp(changed), 0)
+        filled = 0 if index is None else index.latest_timestamp(changed)
         self.checkpoint = plan.checkpoint.until(plan.end.store_timestamp, filled)
         self._is_first = plan.end.offset == 0 and self.checkpoint == Checkpoint()
         self._hold_back = hold_back
@@ -148,7 +148,7 @@ class StoreFlusher:
         checkpoint was lost. Without this a broker would throw all of them away after its next crash
         (``IndexService#load``)."""
         index = self._derived.index
-        filled = 0 if index is None else index.filled_timestamp(changed)
+        filled = 0 if index is None else index.latest_timestamp(changed)
         if index is not None and filled > self.checkpoint.index_msg_timestamp:
             sync_files(index.paths, may_be_gone=True)
             self._advance(index=filled)
@@ -220,6 +220,9 @@ class StoreFlusher:
             # pass over what is not on disk of the queues for those before it.
             times = [timestamp, *([] if self._hold_back is None else [self._hold_back])]
             self._hold_back = min(times)
+            # New index files will end before older ones. A start after a kill that did not trust
+            # the older ones would throw them away, and keep the new ones, behind which it indexes.
+            self._note_index_on_disk()
             self._write(self._held_back())
 
     def _physic_flushed(self, timestamp: int) -> None:
