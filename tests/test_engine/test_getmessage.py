@@ -313,6 +313,20 @@ def test_a_unit_that_points_outside_the_log_hides_those_behind_it(
             assert answer.status is GetMessageStatus.MESSAGE_WAS_REMOVING
 
 
+def test_a_queue_begins_behind_units_that_point_before_the_log(tmp_path: Path) -> None:
+    """``ConsumeQueue#correctMinOffset``, also where the log begins at 0."""
+    root = tmp_path / "s"
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        put(writer, "t", 5, 10)
+    path = root / "consumequeue" / "t" / "0" / f"{0:020d}"
+    with path.open("r+b") as units:
+        units.write(UNIT.pack(-100, 10, 0) + UNIT.pack(-1, 10, 0))
+    with MessageStore(root, CONFIG) as reader:
+        answer = pull(reader, "t", 1)
+        assert answer.status is GetMessageStatus.OFFSET_TOO_SMALL
+        assert (answer.next_begin_offset, answer.min_offset) == (2, 2)
+
+
 def test_just_as_far_behind_as_the_memory_reaches_is_in_memory(store: MessageStore) -> None:
     """``checkInDiskByCommitOffset``: on disk is what lies further behind than the limit."""
     (first,) = pull(store, "huge", 1).records

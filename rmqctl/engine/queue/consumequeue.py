@@ -174,8 +174,12 @@ class ConsumeQueue:
             high = self._bisect(low, high, log_end)
         self._wrote = high * UNIT_SIZE
         self.max_physical_offset = self._max_physical_offset()
-        # With log_min 0 a broker takes the first unit, even a filler.
-        self.min_offset = self._bisect(low, high, log_min) if log_min else low
+        if log_min:
+            low = self._bisect(low, high, log_min)
+        # With log_min 0 a broker takes the first unit, even a filler, but none before the log.
+        while low < high and (first := self.unit(low)) is not None and first.physical_offset < 0:
+            low += 1
+        self.min_offset = low
 
     def _first_file_offset(self) -> int:
         return max(self.files.min_offset, 0) // UNIT_SIZE
