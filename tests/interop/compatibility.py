@@ -98,9 +98,9 @@ FEATURES = {
         "Answers of a pull",
         "5.3.3 sends a consumer that asks far past the end to the end; `pull` sends it to the"
         " queue's first message, as 4.9.3 does. Of a damaged queue: where a unit leads to bytes"
-        " that are no record, 4.9.3 gives these out as a message (of a unit of zeros no bytes), or"
-        " fails if the size is negative or too large; `pull` leaves them out and counts them. If"
-        " the unit is in one of the queue's last three files, the next start of 4.9.3 ends the"
+        " that are no record, a broker gives these out as a message (of a unit of zeros no bytes),"
+        " or fails if the size is negative or too large; `pull` leaves them out and counts them. If"
+        " the unit is in one of the queue's last three files, the next start of a broker ends the"
         " queue before zeros and negative values; `pull` reads on",
     ),
     "separator": Feature(

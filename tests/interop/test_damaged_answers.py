@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.rehearsal.rehearse import rehearse
 from tests.golden_data import apply_damage, copy_tree
-from tests.interop.commands import only
 from tests.interop.conftest import StartEngine
 from tests.interop.damage import ODD_UNITS, odd_unit
 from tests.interop.engine import Row
@@ -65,10 +65,10 @@ def disagreement(ours: Row, theirs: Row) -> str | None:
 
 
 @pytest.mark.proves("pull")
-@only("4.9.3")
 @pytest.mark.parametrize("kind", ODD_UNITS)
 def test_pulls_past_an_odd_unit(
     start_engine: StartEngine,
+    version: str,
     base: tuple[Path, Row],
     chance: random.Random,
     tmp_path: Path,
@@ -81,8 +81,11 @@ def test_pulls_past_an_odd_unit(
     ops = odd_unit(chance, root, kind)
     print(ops)
     apply_damage(root, ops)
+    starts = rehearse(root, config_of(values), as_5=version != "4.9.3").starts
     store = start_engine().open(root, values)
-    assert store.is_open, store.why
+    assert store.is_open == starts
+    if not store.is_open:
+        return  # 5.3.3 fails if a queue's last file is left without a unit.
     ends = {(row["topic"], row["queueId"]): row["maxOffset"] for row in store.ends()["queue"]}
     asked = pulls(chance, store)
     said = store.engine.ask("pull", store=store.name, pulls=asked)
@@ -90,7 +93,9 @@ def test_pulls_past_an_odd_unit(
         for pull, theirs in zip(asked, said, strict=True):
             queue = reader.consume_queue(pull["topic"], pull["queueId"])
             end = 0 if queue is None else queue.max_offset
+            ours = our_row(reader, pull)
+            if version != "4.9.3" and ours["status"] == "OFFSET_OVERFLOW_BADLY":
+                continue  # 5.3.3 sends the consumer to the queue's end.
             if end == ends[pull["topic"], pull["queueId"]]:
-                ours = our_row(reader, pull)
                 assert disagreement(ours, theirs) is None, (pull, ours, theirs)
     store.shutdown()

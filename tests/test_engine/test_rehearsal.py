@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from formats import layouts
+from formats.constants import TRANSACTION_PREPARED_TYPE
 from rmqctl.engine.messagestore import WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.rehearsal import brokerlog
@@ -170,6 +171,26 @@ def test_an_empty_last_file_goes_with_5_3_3_only(store: Path) -> None:
     assert outcome.reason == f"commitlog/{empty.name}: 0 bytes, not a file of {size} bytes"
     outcome = rehearse(store, CONFIG, as_5=True)
     assert outcome.starts and [one.path for one in outcome.deleted] == [empty]
+
+
+@pytest.mark.parametrize("last", ["", "prepared"])
+def test_a_last_queue_file_without_a_unit_ends_a_start_of_5_3_3(tmp_path: Path, last: str) -> None:
+    """Where the log's last record has a unit, the start cuts the queues at the log's end. It then
+    counts the zeros as a unit, and goes on."""
+    root, config = tmp_path / "store", replace(CONFIG, mapped_file_size_consume_queue=100)
+    with WritableStore(root, config, create=True) as writer:
+        for _ in range(5):
+            one = MessageExtBrokerInner("T", b"x", properties={"TAGS": "a"})
+            assert writer.put_message(one).is_ok
+        if last:
+            half = replace(one, topic="U", sys_flag=TRANSACTION_PREPARED_TYPE)
+            assert writer.put_message(half).is_ok
+    (root / "consumequeue" / "T" / "0" / f"{100:020d}").write_bytes(bytes(100))
+    assert rehearse(root, config, as_5=False).starts
+    outcome = rehearse(root, config, as_5=True)
+    assert outcome.starts is not bool(last)
+    if last:
+        assert outcome.reason == f"T/0/{100:020d}: the queue ends before it"
 
 
 def test_a_file_that_is_made_again_is_not_deleted(store: Path) -> None:

@@ -197,14 +197,18 @@ class BrokerQueue:
                 return
 
     def _correct_min_5(self, log_min: int) -> None:
+        """:raises StartFails: the last file has no unit, though the queue has some."""
         if self.min_logic >= self.queue.max_offset or not self.queue.files:
             return
         first, last = self.queue.files[0], self.queue.files[-1]
-        if last.wrote >= UNIT_SIZE:
-            offset, _ = self._unit(last, last.wrote // UNIT_SIZE - 1)
-            if offset < log_min:
-                self.min_logic = last.file_from_offset + last.wrote
-                return
+        if not last.wrote:  # It reads the unit in front of the file.
+            raise StartFails(
+                f"{self.topic}/{self.queue_id}/{last.path.name}: the queue ends before it"
+            )
+        offset, _ = self._unit(last, last.wrote // UNIT_SIZE - 1)
+        if offset < log_min:
+            self.min_logic = last.file_from_offset + last.wrote
+            return
         start = self.min_logic - first.file_from_offset
         is_intact, start = start >= 0, max(start, 0)
         if start >= first.wrote:
