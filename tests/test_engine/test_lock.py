@@ -18,7 +18,7 @@ from rmqctl import kernel
 from rmqctl.engine.files.lock import StoreLock, is_locked
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
-from rmqctl.engine.settings.storeconfig import parse_broker_conf
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import StoreInUse
 from tests.descriptors import open_descriptors
 from tests.golden_data import state
@@ -354,3 +354,45 @@ def test_a_child_that_was_forked_amid_a_stream_changes_nothing(
         assert all(found) and store.dispatch_behind_bytes == 0
     os.close(read)
     os.close(write)
+
+
+@pytest.mark.parametrize("choice", ["pure", "compiled"])
+def test_a_child_that_was_forked_amid_a_stream_cannot_go_on_in_it(
+    choice: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Of so many bytes another thread of the kernel stores records. The child does not have it."""
+    if choice == "compiled" and kernel.module() is None:
+        pytest.skip("there is no kernel here")
+    monkeypatch.setenv(kernel.VARIABLE, choice)
+    root, parent, children = tmp_path / "store", os.getpid(), list[int]()
+    config = MessageStoreConfig(mapped_file_size_commit_log=1 << 24)
+    count, body = (2000, b"x" * 3000) if choice == "compiled" else (40, b"x")
+
+    def given() -> Iterator[MessageExtBrokerInner]:
+        for number in range(count):
+            if number == count // 2:
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(20)
+                else:
+                    children.append(child)
+            yield MessageExtBrokerInner("T", body, properties={"KEYS": f"k{number}"})
+
+    with MessageStore(root, config, writable=True, create=True) as store:
+        try:
+            results = [one for bulk in store.put_stream(given(), flush=False) for one in bulk]
+            if os.getpid() != parent:
+                os._exit(results[-1].is_ok)
+        finally:
+            if os.getpid() != parent:
+                os._exit(2)
+        ended = os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])
+        assert ended == (70 if choice == "compiled" else 0)
+        said = "error: this process was forked while a stream of messages was stored"
+        assert (said in capfd.readouterr().err) == (choice == "compiled")
+        assert [one.is_ok for one in results] == [True] * count
+        found = [store.get_message("T", 0, number, 1).records for number in range(count)]
+        assert all(found) and store.dispatch_behind_bytes == 0

@@ -58,7 +58,12 @@ pub struct Behind<'scope, 'env> {
     /// Until there is another thread to do it.
     work: Option<Work<'env>>,
     other: Option<Other<'scope>>,
+    /// The process that has the other thread.
+    process: u32,
 }
+
+/// The exit code of a child that is forked amid a stream and goes on in it: that of a bug.
+const FORKED: i32 = 70;
 
 /// The thread that stores: it gives chunks back, to be filled again.
 struct Other<'scope> {
@@ -76,7 +81,7 @@ pub fn store_behind<'env, T>(
 ) -> T {
     thread::scope(|scope| {
         let (chunk, work) = (Chunk::default(), Some(work));
-        let mut behind = Behind { scope, alone, chunk, work, other: None };
+        let mut behind = Behind { scope, alone, chunk, work, other: None, process: process::id() };
         let made = make(&mut behind);
         behind.finish();
         made
@@ -104,6 +109,7 @@ impl Behind<'_, '_> {
     }
 
     fn hand_on(&mut self) {
+        self.end_if_forked();
         if self.other.is_none() && self.alone == 0 {
             self.begin();
         }
@@ -148,8 +154,21 @@ impl Behind<'_, '_> {
         asker.make_way();
     }
 
+    /// Ends a child that what gives messages has forked: it does not have the other thread, and would
+    /// wait for it for ever.
+    fn end_if_forked(&self) {
+        if self.other.is_some() && process::id() != self.process {
+            eprintln!(
+                "error: this process was forked while a stream of messages was stored, and cannot \
+                 go on with it. Fork before the stream, or end the child with os._exit."
+            );
+            process::exit(FORKED);
+        }
+    }
+
     /// Waits until all is stored. A panic of the other thread goes on here.
     fn finish(&mut self) {
+        self.end_if_forked();
         if let Some(work) = &mut self.work {
             work.store(&mut self.chunk);
         }
