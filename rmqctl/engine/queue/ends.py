@@ -42,7 +42,7 @@ class QueueEnd(NamedTuple):
             self.last.physical_offset >= log_end or self.last.is_pre_blank
         ):
             return None
-        if log_min and self.first is not None and self.first.physical_offset < log_min:
+        if self.first is not None and self.first.physical_offset < log_min:
             return None
         return self.first_offset
 
