@@ -15,6 +15,7 @@ from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import scan_names
 from rmqctl.engine.index.header import IndexHeader, IndexItem
 from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.errors import CannotRead
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -272,7 +273,12 @@ class IndexService:
         paths = list(takewhile(lambda path: path not in changed, self.paths))
         latest = 0
         for path in paths:
-            header = self._header(path)
+            try:
+                header = self._header(path)
+            except CannotRead:
+                if path.exists():
+                    raise
+                continue  # A retention has removed it since the names were listed.
             is_full = header is not None and header.index_count >= self.geometry.index_num
             if header is not None and header.is_plausible and (is_full or path != paths[-1]):
                 latest = max(latest, header.end_timestamp)
