@@ -564,8 +564,9 @@ def test_index_counts_of_any_size(store: Path, count: int) -> None:
     assert sum(file.item_count for file in service.files()) < 3000
 
 
-def test_two_thousand_topics(fast_path: Path) -> None:
+def test_two_thousand_topics(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No descriptor stays open, of so many queues."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
     root = fast_path / "store"
     with MessageStore(root, CONFIG, writable=True, create=True) as opened:
         opened.put_message(message(0))

@@ -29,10 +29,12 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
 
     :param root: the directory below which no link is followed.
     :param ext_file_size: bytes of an extension file; None: no extension is written.
-    :param is_new: nobody else uses the directory yet, as in a rebuild. Queues are written to again
-        and again, so the ends of closed ones are remembered. Files are on disk only after
+    :param is_new: nobody else uses the directory yet, as in a rebuild. Files are on disk only after
         :meth:`flush`, and their names after
         :func:`~rmqctl.engine.files.durable.sync_directories`.
+
+    A stream writes to its queues again and again, so the ends of closed ones are remembered. The
+    store's lock keeps others from writing to them.
     """
 
     def __init__(
@@ -141,7 +143,7 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         self._waiting.pop(key, None)
         # Whoever still holds the queue can go on: its files are mapped again when it is used.
         queue.close()
-        if self._is_new and len(self._closed) < _REMEMBERED:
+        if len(self._closed) < _REMEMBERED:
             self._closed[key] = queue
         else:
             self._has_forgotten = True
@@ -170,6 +172,7 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         )
         queue.clear_from(queue_offset)
         self._open.forget((topic, queue_id))
+        self._closed.pop((topic, queue_id), None)
         self.generation += 1
 
     def flush(self) -> None:
@@ -195,3 +198,5 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         self.generation += 1
         self._open.clear()
         self._waiting.clear()
+        self._closed.clear()
+        self._has_forgotten = True
