@@ -140,6 +140,12 @@ def test_a_broken_store_has_no_completions_and_no_error(
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_tab_does_not_wait_for_a_pipe(complete: Complete, store: Path) -> None:
+    (store / "config").mkdir(exist_ok=True)
+    os.mkfifo(store / "config" / "consumerOffset.json")
+    assert complete(f"groups --store {store} --group ") == []
+
+
 def asked(line: str, **variables: str) -> subprocess.CompletedProcess[str]:
     words = ["rmqctl", *line.split(" ")]
     environment = os.environ | {

@@ -4,6 +4,8 @@ every command, and a step that helps."""
 from __future__ import annotations
 
 import os
+import shutil
+import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -102,7 +104,7 @@ def test_a_link_that_the_system_refuses_to_follow_ends_no_check(
 
 
 @pytest.mark.parametrize("version", ["4.9.3", "5.3.3"])
-@pytest.mark.parametrize("kind", ["directory", "link"])
+@pytest.mark.parametrize("kind", ["directory", "link", "fifo", "device"])
 @pytest.mark.parametrize("name", ["lock", "checkpoint"])
 def test_no_broker_starts_on_it_and_what_is_next_names_it(
     name: str, kind: str, version: str, cli: Cli, store: Path
@@ -114,6 +116,27 @@ def test_no_broker_starts_on_it_and_what_is_next_names_it(
     summary = done.rows[-1]
     assert summary["starts"] is False and summary["reason"].startswith(f"{name}: a ")
     assert summary["command"].startswith(f"rmqctl verify --store {store}")
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo"])
+def test_a_start_with_something_else_among_the_index_files(
+    kind: str, cli: Cli, store: Path
+) -> None:
+    """Who simulates a start does not wait for somebody to write into a pipe. ``MappedFile`` reads
+    the name first, and passes over what has none of an index file."""
+    (store / "abort").touch()
+    place(store / "index/what", kind)
+    for version in ("4.9.3", "5.3.3"):
+        done = cli("simulate-start", "--as", version, "--format", "ndjson", store=store)
+        assert done.rows[-1]["starts"] is True, done.err
+    place(store / "index/20000101000000000", kind)
+    done = cli("simulate-start", "--as", "4.9.3", "--format", "ndjson", store=store)
+    assert done.rows[-1]["starts"] is True and not [
+        row for row in done.rows if row.get("path", "").startswith("index/")
+    ]
+    done = cli("simulate-start", "--as", "5.3.3", "--format", "ndjson", store=store)
+    assert done.rows[-1]["starts"] is False
+    assert done.rows[-1]["reason"].startswith("index/20000101000000000: a ")
 
 
 def test_a_link_to_a_lock_that_can_be_made_keeps_no_broker_from_starting(
@@ -213,6 +236,36 @@ def test_no_queue_is_replaced_where_a_directory_stands_in_the_log(
         done = cli("rebuild", "queues", *line, store=store)
         assert done.code == 5 and f"cannot read {path}: {NO_FILE}. {STEP}" in done.err
     assert state(store) == before
+
+
+@pytest.mark.parametrize("kind", ["file", "fifo", "socket", "link", "link to fifo"])
+@pytest.mark.parametrize("of", ["consumequeue/orders", "consumequeue/orders/0"])
+def test_what_has_the_place_of_a_queue_is_named(
+    of: str, kind: str, cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue that is missing is made again, so its place is what a writer trips over. To force
+    it to disk must not wait for somebody to write into a pipe."""
+    path = store / of
+    shutil.rmtree(path)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        monkeypatch.chdir(path.parent)  # The path of a socket is short.
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(path.name)
+    elif kind.startswith("link"):
+        os.mkfifo(store.parent / "pipe")
+        path.symlink_to(store.parent / "pipe" if "fifo" in kind else "/nowhere/at/all")
+    else:
+        path.write_bytes(b"")
+    for line in (PUT, ("rebuild", "all", "--missing", "--yes")):
+        done = cli(*line, store=store)
+        assert done.code == 5, (line, done.out)
+        if kind.startswith("link"):
+            assert f"{path} is a symbolic link" in done.err, (line, done.err)
+        else:
+            words = f"cannot write into {path}: it is no directory. See what it is (`ls -ld`)."
+            assert words in done.err, (line, done.err)
 
 
 def test_a_file_that_is_not_there_is_no_matter_of_rights(cli: Cli, store: Path) -> None:

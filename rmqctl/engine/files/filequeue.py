@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from bisect import bisect_right
@@ -242,6 +243,8 @@ def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:
 
 #: Threads that force many files to disk, at most, and files that are worth a thread.
 _SYNCED_AT_ONCE, _SYNCED_BY_ONE = 16, 4
+#: What the system says where a file is gone, or something else (ENXIO: a socket) has its place.
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
 
 
 def sync_files(paths: Iterable[Path], *, may_be_gone: bool = False) -> None:
@@ -249,7 +252,8 @@ def sync_files(paths: Iterable[Path], *, may_be_gone: bool = False) -> None:
 
     Of many, several are forced at a time: one commit of a file system's journal serves them all.
 
-    :param may_be_gone: skip paths that retention has removed meanwhile.
+    :param may_be_gone: skip paths that retention has removed meanwhile, and those of queues that
+        could not be made because something else has their place.
     :raises OSError: the disk failed. All threads have ended then.
     """
     files = list(paths)
@@ -271,15 +275,17 @@ def sync_files(paths: Iterable[Path], *, may_be_gone: bool = False) -> None:
 
 def _sync_file(path: Path, may_be_gone: bool) -> None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        if not may_be_gone:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if not may_be_gone or error.errno not in _NOT_THERE:
             raise
         return
     try:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
             os.fsync(descriptor)  # fdatasync of a directory need not cover its names.
-        else:
+        elif stat.S_ISREG(mode) or not may_be_gone:
             os.fdatasync(descriptor)
     finally:
         os.close(descriptor)

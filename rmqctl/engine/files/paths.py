@@ -23,6 +23,7 @@ from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.errors import (
     CannotRead,
     CannotWrite,
+    NoDirectoryToWriteTo,
     NoFileToWrite,
     NotAFile,
     NotAStore,
@@ -351,13 +352,14 @@ def parent_directory(
 
     :param create: make missing directories. :param forced: what of their names is forced to disk.
     """
-    directory = -1
+    directory, place = -1, root
     try:
         directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in path.relative_to(root).parts[:-1]:
+            place /= part
             # In this order, so that an interrupt in ``close`` does not lead to a second one: the
             # number may belong to another thread's file by then.
-            above, directory = directory, _open_directory(directory, part, create, forced)
+            above, directory = directory, _open_directory(directory, place, create, forced)
             os.close(above)
         yield directory
     except OSError as error:
@@ -367,18 +369,18 @@ def parent_directory(
             os.close(directory)
 
 
-def _open_directory(parent: int, name: str, create: bool, forced: Forced) -> int:
+def _open_directory(parent: int, place: Path, create: bool, forced: Forced) -> int:
+    name = place.name
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(name, flags, dir_fd=parent)
     except FileNotFoundError:
         if not create:
             raise
-    except NotADirectoryError:
+    except NotADirectoryError as error:
         # Linux says ENOTDIR of a link that must be a directory.
-        if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
-        raise
+        refused = SymbolicLinkRefused if place.is_symlink() else NoDirectoryToWriteTo
+        raise refused(path=str(place)) from error
     os.mkdir(name, 0o755, dir_fd=parent)
     if forced >= Forced.ALL:
         os.fsync(parent)

@@ -27,7 +27,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.checkpoint import Checkpoint
 from rmqctl.engine.state.laterversions import config_not_in_files
-from rmqctl.errors import CannotRead, ConfigFileUnreadable, ConfigurationContradiction
+from rmqctl.errors import ConfigFileUnreadable, ConfigurationContradiction
 
 _CHECKPOINT = Struct(f">{len(Checkpoint._fields)}q")
 #: Bytes of a timer wheel: twice the slots of seven days of seconds.
@@ -172,11 +172,14 @@ class _Rehearsal:
     def _load_index(self, checkpoint: Checkpoint) -> None:
         """``IndexService#load``."""
         for name, path in subdirectories(self.root / paths.INDEX):
-            if path.is_dir():
+            if java_long(name) is None:
+                continue  # ``MappedFile`` reads the name first: what it is does not matter.
+            if path.exists() and not path.is_file():  # It cannot be mapped.
                 if self.as_5:
-                    raise StartFails(f"index/{name}: a directory, not an index file")
+                    what = "a directory" if path.is_dir() else "a pipe or another thing"
+                    raise StartFails(f"index/{name}: {what}, not an index file")
                 return  # 4.9.3 loads neither this nor anything behind it.
-            if java_long(name) is None or self.outcome.is_clean:
+            if self.outcome.is_clean:
                 continue
             header = _index_header(path)
             if header.end_timestamp > checkpoint.index_msg_timestamp:
@@ -330,35 +333,36 @@ def _read_checkpoint(path: Path) -> Checkpoint:
 
     :raises StartFails: it is not a file.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(_CHECKPOINT.size)
-    except (FileNotFoundError, IsADirectoryError):
-        _check_openable(path)
-        data = b""
-    except OSError as error:
-        raise CannotRead(path=str(path), reason=error.strerror) from error
+    _check_openable(path)
+    data = _beginning(path, _CHECKPOINT.size) if path.exists() else b""
     return Checkpoint._make(_CHECKPOINT.unpack(data.ljust(_CHECKPOINT.size, b"\0")))
 
 
 def _check_openable(path: Path) -> None:
     """``RandomAccessFile`` opens a file, and makes it where a link leads to no file.
 
-    :raises StartFails: it is a directory, or a link into no directory.
+    :raises StartFails: it is something else than a file, or a link into no directory.
     """
     if path.is_dir():
         raise StartFails(f"{path.name}: a directory, not a file")
+    if path.exists() and not path.is_file():
+        raise StartFails(f"{path.name}: a pipe or another thing that is no file")
     if path.is_symlink() and not Path(os.path.realpath(path)).parent.is_dir():
         raise StartFails(f"{path.name}: a link to no directory")
 
 
 def _index_header(path: Path) -> IndexHeader:
-    try:
-        with path.open("rb") as file:
-            data = file.read(HEADER.size)
-    except OSError as error:
-        raise CannotRead(path=str(path), reason=error.strerror) from error
+    data = _beginning(path, HEADER.size)
     return IndexHeader._make(HEADER.unpack(data.ljust(HEADER.size, b"\0")))
+
+
+def _beginning(path: Path, size: int) -> bytes:
+    """The first bytes of a file, at most ``size``.
+
+    :raises CannotRead: it is no file, or the system refuses.
+    """
+    with open(paths.open_for_reading(path), "rb") as file:
+        return file.read(size)
 
 
 def _check_readable(root: Path, name: str) -> None:

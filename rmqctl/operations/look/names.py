@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from rmqctl.engine.files.paths import CONSUME_QUEUE, INDEX, is_queue_id
+from rmqctl.engine.files.paths import CONSUME_QUEUE, INDEX, is_queue_id, open_for_reading
 from rmqctl.engine.state.brokerjson import CONFIG, CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 
 #: The most entries of a directory, and bytes of a file, that are read: a tenth of a second's worth.
@@ -40,14 +40,14 @@ def index_files(root: Path) -> Iterator[str]:
 
 
 def groups(root: Path) -> set[str]:
-    """Consumer groups that have offsets. :raises OSError: a file cannot be read."""
+    """Consumer groups that have offsets. :raises CannotRead: a file cannot be read."""
     found: set[str] = set()
     for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
-        try:
-            with (root / CONFIG / name).open("rb") as file:
-                data = file.read(MOST_BYTES)
-        except FileNotFoundError:
+        path = root / CONFIG / name
+        if not os.path.lexists(path):
             continue
+        with open(open_for_reading(path), "rb") as file:  # Of a pipe, a Tab would wait.
+            data = file.read(MOST_BYTES)
         found.update(group.decode("utf-8", "replace") for _, group in _OFFSETS_OF.findall(data))
     return found
 
