@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,13 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.scan.ranges import PartScan, plan_parts
 from rmqctl.engine.scan.scanner import Scanner
-from rmqctl.errors import OutputInUse, UsageError
+from rmqctl.errors import NoFileToWrite, OutputInUse, UsageError
 from rmqctl.operations.fleet import looking, processes
 from rmqctl.operations.fleet.counting import Count, counted, gathered
 from rmqctl.operations.fleet.looking import Task, fields, row
@@ -27,6 +30,7 @@ from rmqctl.operations.fleet.state import State
 from rmqctl.operations.fleet.stores import FleetStore, Listed, StoresFileError, listed, named
 from rmqctl.operations.fleet.sums import Sums
 from tests import golden_data
+from tests.seeds import times
 
 Golden = Callable[[str], Path]
 LIST = """
@@ -239,6 +243,57 @@ def test_a_store_whose_name_is_no_utf_8_is_kept(tmp_path: Path) -> None:
         found = state.kept(store, "mark")
     assert found is not None
     assert (found["store"], found["path"], found["records"]) == (store.name, store.shown, 7)
+
+
+def test_a_kept_row_with_changed_bytes_is_none_or_the_same(
+    tmp_path: Path, chance: random.Random
+) -> None:
+    """Parquet without checksums would give a changed number of errors, and pyarrow raises errors
+    of many classes."""
+    store = FleetStore("a", "/a", "/a")
+    with State(tmp_path, "verify") as state:
+        state.keep(store, "mark", row(store, "verify", 0.0, records=70_000, errors=300))
+        known = state.kept(store, "mark")
+        (path,) = (tmp_path / "verify").iterdir()
+        sound, none = path.read_bytes(), 0
+        assert known is not None
+        for _ in range(times(300)):
+            changed = bytearray(sound)
+            changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+            path.write_bytes(changed)
+            found = state.kept(store, "mark")
+            none += found is None
+            assert found is None or found["errors"] in (300, None), found
+        assert none > 100
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "rows", "null"])
+def test_what_is_no_kept_row_is_none(tmp_path: Path, kind: str) -> None:
+    store = FleetStore("a", "/a", "/a")
+    one = row(store, "verify", 0.0, records=7)
+    with State(tmp_path, "verify") as state:
+        state.keep(store, "mark", one)
+        (path,) = (tmp_path / "verify").iterdir()
+        table = pq.read_table(path)
+        path.unlink()
+        if kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "directory":
+            path.mkdir()
+        elif kind == "rows":
+            pq.write_table(pa.concat_tables([table] * 2000).combine_chunks(), path)
+        else:
+            columns = pa.schema([one.with_nullable(True) for one in table.schema])
+            pq.write_table(
+                pa.Table.from_pylist([table.to_pylist()[0] | {"type": None}], columns), path
+            )
+        assert state.kept(store, "mark") is None
+        if kind == "directory":
+            with pytest.raises(NoFileToWrite):
+                state.keep(store, "mark", one)
+        else:
+            state.keep(store, "mark", one)
+            assert state.kept(store, "mark") is not None
 
 
 def test_the_sums_hold_nothing_of_the_rows() -> None:

@@ -25,18 +25,18 @@ replace = rowfiles.Path.replace
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def dying_write(table, file):
+def dying_write(table, file, **more):
     global left
     left -= 1
     if left == 0 and place == "before":
         die()
     if left == 0 and place == "amid":
         whole = io.BytesIO()
-        write(table, whole)
+        write(table, whole, **more)
         file.write(whole.getvalue()[: len(whole.getvalue()) // 2])
         file.flush()
         die()
-    write(table, file)
+    write(table, file, **more)
 
 def dying_replace(self, path):
     if left == 0 and place == "written":

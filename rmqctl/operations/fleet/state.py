@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl import __version__
-from rmqctl.errors import CannotWrite, OutputInUse
+from rmqctl.engine.files.paths import writing_error
+from rmqctl.errors import CannotRead, CannotWrite, OutputInUse
 from rmqctl.operations.fleet.looking import fields
 from rmqctl.operations.fleet.stores import FleetStore
 from rmqctl.rows.fleets import FleetStoreRow
@@ -78,11 +79,12 @@ class State:
 
         try:
             rows = rowfiles.read(self._path(store), self._columns)
-        except (OSError, ValueError):
+        except (OSError, ValueError, CannotRead):
             return None
         if len(rows) != 1 or rows[0].pop(_MARK) != mark:
             return None
-        found: Any = rows[0] | {"store": store.name, "path": store.shown, "kept": True}
+        here = {"type": "fleet_store", "store": store.name, "path": store.shown, "kept": True}
+        found: Any = rows[0] | here
         return found  # type: ignore[no-any-return]
 
     def keep(self, store: FleetStore, mark: str, row: Row) -> None:
@@ -93,13 +95,13 @@ class State:
         from rmqctl.arrow import rowfiles
 
         path = self._path(store)
-        if row["error"] is not None:
-            path.unlink(missing_ok=True)
-            return
         try:
-            rowfiles.write(path, [{**row, _MARK: mark}], self._columns)
+            if row["error"] is None:
+                rowfiles.write(path, [{**row, _MARK: mark}], self._columns)
+            else:
+                path.unlink(missing_ok=True)
         except OSError as error:
-            raise CannotWrite(path=str(path), reason=error.strerror) from error
+            raise writing_error(path, error) from error
 
     def _path(self, store: FleetStore) -> Path:
         name = sha256(store.path.encode("utf-8", "surrogateescape")).hexdigest()[:40]
