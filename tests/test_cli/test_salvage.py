@@ -238,6 +238,23 @@ def test_a_run_that_was_cut_off_goes_on(damaged: Path, tmp_path: Path) -> None:
         assert not building.exists()
 
 
+@pytest.mark.parametrize("left", [b"[" * 100_000, b"\xff", b"[]", b'{"identity": 7}', None])
+def test_what_a_cut_off_run_has_left_may_be_anything(
+    cli: Cli, damaged: Path, tmp_path: Path, left: bytes | None
+) -> None:
+    building = tmp_path / "new.rmqctl-new"
+    (building / "commitlog").mkdir(parents=True)
+    (building / "commitlog" / f"{0:020d}").write_bytes(b"x")
+    journal = building / salvagefiles.JOURNAL
+    if left is None:
+        os.mkfifo(journal)
+    else:
+        journal.write_bytes(left)
+    done = cli("salvage", "--output", tmp_path / "new", store=damaged)
+    assert done.code == 1, done.err
+    assert cli("verify", "-q", store=tmp_path / "new").code == 0
+
+
 def test_a_full_disk_is_an_error_and_the_next_run_goes_on(
     cli: Cli, damaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.extents import extents, write_at
 from rmqctl.engine.state import controller
 from rmqctl.engine.state.laterversions import batch_topics
+from rmqctl.errors import CannotRead
 from rmqctl.operations.progress import Progress
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ _COPIED = 4 << 20
 _UNFINISHED = ".part"
 #: The file that names the log being written (:func:`identity`), beside the log's files.
 JOURNAL = "rmqctl-salvage.json"
+#: Bytes of it that are read: it has a hundred.
+_MOST_OF_JOURNAL = 1 << 16
 
 
 def by_file(pieces: Iterable[Piece], file_size: int) -> Iterator[tuple[int, list[Piece]]]:
@@ -64,8 +67,9 @@ def begin(building: Path, wanted: str) -> None:
     """Removes what a former run has left in the directory, unless it wrote the same log."""
     journal = building / JOURNAL
     try:
-        known = json.loads(journal.read_text("utf-8"))["identity"]
-    except (OSError, ValueError, KeyError, TypeError):
+        with open(paths.open_for_reading(journal), "rb") as file:
+            known = json.loads(file.read(_MOST_OF_JOURNAL))["identity"]
+    except (OSError, CannotRead, ValueError, KeyError, TypeError, RecursionError):
         known = None
     for entry in list(os.scandir(building)):
         if known == wanted and entry.name in (JOURNAL, paths.COMMIT_LOG):
