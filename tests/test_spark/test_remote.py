@@ -396,6 +396,8 @@ def test_patterns(memory: Any) -> None:
         "memory://b/broker-b/store",
     ]
     assert expand("memory://b/[o]*/store") == ["memory://b/other/store"]
+    assert expand("memory://b/other/") == ["memory://b/other"]
+    assert expand("s3://") == ["s3://"]  # Whoever connects says what is wrong with it.
     with pytest.raises(StoreNotFound):
         expand("memory://b/nothing-*/store")
 
@@ -418,6 +420,7 @@ def test_names_of_brokers(golden: Golden) -> None:
     # Given for several, it cannot be the name of all of them.
     assert ReadSettings("queue", ["/a/b", "/a/c"], config).source("/a/b") == ("/a/b", "b")
     assert urls.shown("s3://key:sec@ret@bucket/a/store?region=x") == "s3://bucket/a/store"
+    assert urls.shown("s3://bucket//") == "s3://bucket" and urls.shown("s3://") == "s3://"
 
 
 # --- through Spark -------------------------------------------------------------------------------

@@ -32,9 +32,9 @@ def expand_url(pattern: str) -> list[str]:
     :raises RemoteUnreadable, StoreNotFound: it cannot be listed, or means nothing.
     """
     address, mark, query = pattern.partition("?")
-    scheme, rest = address.rstrip("/").split("://", 1)
+    scheme, rest = address.split("://", 1)
     found = [""]
-    for number, part in enumerate(rest.split("/")):
+    for number, part in enumerate(rest.rstrip("/").split("/")):
         if number and ("*" in part or "[" in part):
             found = [
                 f"{base}/{name}"

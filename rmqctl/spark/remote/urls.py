@@ -48,7 +48,8 @@ def shown(store: str) -> str:
     """A store's name for rows and messages: a URL without user, password and query."""
     if not is_remote(store):
         return store
-    return re.sub(r"^([^:]+://)[^/]*@", r"\1", store.partition("?")[0]).rstrip("/")
+    address = re.sub(r"^([^:]+://)[^/]*@", r"\1", store.partition("?")[0])
+    return re.sub(r"(?<![:/])/+$", "", address)
 
 
 @lru_cache(maxsize=64)
