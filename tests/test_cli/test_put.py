@@ -231,6 +231,10 @@ def test_a_bad_line_names_its_number_and_loses_nothing(
     assert done.code == 2
     assert f"{source}, line 4: " in done.err and reason in done.err
     assert "The 2 messages before it are stored" in done.err
+    (tmp_path / "first").write_text(line + "\n" + good)
+    first = cli("put", "--from", tmp_path / "first", store=store)
+    assert first.code == 2 and "line 1: " in first.err
+    assert "Nothing was stored: correct the line and try again." in first.err
     assert [row["type"] for row in done.rows] == ["append_result"] * 2
     pulled = cli(
         "pull",

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from rmqctl.cli.command import command as make
+from rmqctl.cli.text import visible
 
 _CONF = "--store store --broker-conf broker.conf"
 _COPY = "--store copy --broker-conf broker.conf"
@@ -48,7 +49,7 @@ def command(keep: Path | None) -> int:
         if keep is None:
             shutil.rmtree(where)
     if keep is not None:
-        click.echo(f"Everything is in {where}; the commands above run there.")
+        click.echo(f"Everything is in {visible(str(where))}; the commands above run there.")
     return 0 if sound else 1
 
 

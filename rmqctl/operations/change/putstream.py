@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from rmqctl.rows.changes import AppendResultRow
 
 
-class BadLineChecked(BadInputLine):
-    """A line is not a message, of an input that a dry run has checked."""
+class NothingStored(BadInputLine):
+    """A line is not a message, and none before it is stored: a dry run stores none."""
 
     template = (
         "{source}, line {line}: {reason}. Nothing was stored: correct the line and try again."
@@ -95,7 +95,7 @@ class BulkPut:
 
     def refusal(self, error: NotAMessage | TopicNotAllowed) -> BadInputLine:
         """The error that ends the run at its last line."""
-        return (BadLineChecked if self.is_dry else BadInputLine)(
+        return (NothingStored if self.is_dry or not self.stored else BadInputLine)(
             source=self.source,
             line=self.line,
             reason=str(error).rstrip("."),
@@ -200,7 +200,7 @@ def check_lines(
     """Says what a put of every line would answer. The row of the first message that would be
     refused is the last one. Of ``run`` only the lines are counted.
 
-    :raises BadLineChecked: a line is no message. Also raises what :meth:`DryPut.check` does.
+    :raises NothingStored: a line is no message. Also raises what :meth:`DryPut.check` does.
     """
     try:
         for message in messages_of(lines, run, maker):
