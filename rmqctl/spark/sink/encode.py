@@ -247,7 +247,7 @@ class RowEncoder:
                 raise ValueError(f"a message is refused ({encoded.status.value}: {encoded.reason})")
             return _Odd(encoded, self._multi_queues(encoded.message))
         except TopicNotAllowed as error:
-            raise RowRefused(str(error)) from error
+            raise RowRefused(str(error).rstrip(".")) from error
         except ValueError as error:
             raise RowRefused(f"{error}, in the row {_brief(row)}") from error
 
