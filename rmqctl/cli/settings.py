@@ -100,6 +100,14 @@ class Settings(NamedTuple):
 
             self.note_irregular(irregular_files(store, files))
 
+    def note_irregular_log(self) -> None:
+        """The notes of :meth:`open` about files of the log, for a command that reads the log
+        without opening the store."""
+        from rmqctl.engine.messagestore import MessageStore
+
+        with MessageStore(self.root, self.config) as store:
+            self._note_irregular_of(store, store.commit_log.files.irregular)
+
     def _note_no_log(self, store: MessageStore) -> None:
         """Notes, for a command that only reads, that the log has no file though queues have units.
         Commands that write refuse such a store. Where there is a log no queue is looked at."""

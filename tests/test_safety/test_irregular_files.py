@@ -339,6 +339,20 @@ def test_a_configuration_that_all_files_deny_is_refused(cli: Cli, store: Path) -
         assert done.code == 5 and "without one, `rmqctl verify`" in done.err
 
 
+def test_a_rebuild_says_what_of_the_log_it_lacks(cli: Cli, store: Path) -> None:
+    """What is made of a log that was cut fits it, and `verify` would find nothing wrong there."""
+    last = cut("commitlog", -1, 1000)(store)
+    said = f"note: {last.relative_to(store)}: 1000 bytes, not {LOG_SIZE}. What they lack is left"
+    for line in (
+        ("--output", store.parent / "new"),
+        ("--output", store.parent / "newer", "--dry-run"),
+        ("--in-place", "--dry-run"),
+        ("--in-place", "--yes"),
+    ):
+        done = cli("rebuild", "all", *line, store=store)
+        assert done.code == 0 and done.err.count(said) == 1, (line, done.err)
+
+
 def test_no_rebuild_replaces_queues_of_a_log_that_may_have_been_cut(
     cli: Cli, tmp_path: Path
 ) -> None:

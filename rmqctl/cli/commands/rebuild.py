@@ -106,6 +106,8 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     if options["in_place"]:
         _check_understood(plans)
     outputs = _outputs(plans, options["output"])
+    for one in stores if _writes(options) else ():
+        one.note_irregular_log()
     _note_overruled(stores[0], plans)
     if options["dry_run"]:
         found = _print_plans(stores[0], plans, outputs, options)
