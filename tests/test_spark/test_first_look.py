@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,3 +120,23 @@ def test_what_cannot_be_read_so_is_left_to_spark(kind: str, tmp_path: Path) -> N
     for name in ("packed", "empty", "none", "{none}", "long"):
         line = ["import", "--store", str(tmp_path / "new"), "--input", kind]
         assert run([*line, "--from", str(tmp_path / name)]) == Started.exit_code
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "ndjson"])
+def test_of_a_pipe_spark_would_read_nothing(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And who looks first would wait for somebody to write into it."""
+    line = ["import", "--store", str(tmp_path / "new"), "--input", kind, "--from"]
+    (tmp_path / "rows").mkdir()
+    os.mkfifo(tmp_path / "rows/a")
+    assert run([*line, str(tmp_path / "rows")]) == Started.exit_code
+    (tmp_path / "rows/b").write_text("x\n{}\n")
+    code = {"parquet": Started.exit_code, "csv": 2, "ndjson": 5}[kind]
+    assert run([*line, str(tmp_path / "rows")]) == code
+    capsys.readouterr()
+    for name in ("rows/a", "dangling"):
+        (tmp_path / "dangling").unlink(missing_ok=True)
+        (tmp_path / "dangling").symlink_to("nowhere")
+        assert run([*line, str(tmp_path / name)]) == 2
+        assert "is no file and no directory" in capsys.readouterr().err

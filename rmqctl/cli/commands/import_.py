@@ -92,6 +92,11 @@ def _check_source(source: str, kind: str, options: dict[str, Any], asked: dict[s
             f"--from {source}: nothing has that name. Give files of messages, such as `rmqctl "
             "export` writes, or their directory."
         )
+    if os.path.lexists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise click.UsageError(
+            f"--from {source} is no file and no directory, and of anything else Spark reads "
+            "nothing: write what comes from there to a file. `rmqctl put --from -` takes a stream."
+        )
     from rmqctl.spark.session.session import check_spark
 
     check_spark()

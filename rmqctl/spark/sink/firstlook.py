@@ -54,7 +54,10 @@ def _files(top: Path) -> Iterator[Path]:
         return
     for directory, names, files in os.walk(top):
         names[:] = sorted(name for name in names if not name.startswith(_HIDDEN))
-        yield from (Path(directory, name) for name in sorted(files) if not name.startswith(_HIDDEN))
+        for name in sorted(files):
+            path = Path(directory, name)
+            if not name.startswith(_HIDDEN) and path.is_file():  # A pipe would be waited for.
+                yield path
 
 
 def _parquet_columns(file: Path) -> list[str] | None:
