@@ -268,6 +268,25 @@ def test_what_has_the_place_of_a_queue_is_named(
             assert words in done.err, (line, done.err)
 
 
+@pytest.mark.parametrize("kind", ["fifo", "file"])
+def test_what_has_the_place_of_a_working_directory_is_named(
+    kind: str, cli: Cli, store: Path
+) -> None:
+    """``shutil.rmtree`` of a pipe waits until somebody writes into it."""
+    for name, line in (
+        ("rmqctl-new", ("rebuild", "all", "--in-place", "--yes")),
+        ("rmqctl-repair", ("repair", "--undo", "--yes")),
+        ("rmqctl-repair", ("repair", "--resume", "--yes")),
+    ):
+        path = store / name
+        os.mkfifo(path) if kind == "fifo" else path.touch()
+        before = state(store)
+        done = cli(*line, store=store)
+        assert done.code == 5 and f"cannot write into {path}: it is no directory" in done.err
+        assert state(store) == before
+        path.unlink()
+
+
 def test_a_file_that_is_not_there_is_no_matter_of_rights(cli: Cli, store: Path) -> None:
     missing = str(store.parent / "none")
     line = ("serve", "--read-only", "--listen", "127.0.0.1:0", "--acl-file", missing)

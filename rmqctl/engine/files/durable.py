@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,13 @@ class ReplacedInDoubt(CannotWrite):
         "{path} has its new content, but its name could not be forced to disk: {reason}. A loss of "
         "power may bring the old content back. Check the disk before you rely on either."
     )
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a directory with what is in it, as far as the system lets. Anything else stays:
+    ``shutil.rmtree`` would wait until somebody writes into a pipe."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def sync_directory(directory: Path | str) -> None:

@@ -7,10 +7,10 @@ the messages behind it keep their queue offsets, and consumers their progress.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.durable import remove_tree
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.newdirectory import new_directory
 from rmqctl.engine.files.unfinished import check_not_amid_repair
@@ -33,6 +33,7 @@ from rmqctl.operations.mend.swap import (
     STAGING,
     kept_directories,
     kept_name,
+    make_staging,
     purge,
     refuse_links,
     swap_all,
@@ -138,8 +139,7 @@ def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> Rebu
         if not plan.log_bytes and any(paths.queue_directories(root / paths.CONSUME_QUEUE)):
             raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
         check_explained(plan)
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir()
+        make_staging(staging)
         summary = build(plan, staging, progress)
         kept = root / kept_name()
         swap_all(root, staging, kept, _swapped(plan, staging))
@@ -149,8 +149,7 @@ def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> Rebu
     except OSError as error:
         raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
     finally:
-        if not staging.is_symlink():
-            shutil.rmtree(staging, ignore_errors=True)
+        remove_tree(staging)
         lock.release()
 
 

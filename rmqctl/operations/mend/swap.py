@@ -17,10 +17,10 @@ from datetime import datetime
 from pathlib import Path
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.durable import sync_directory
+from rmqctl.engine.files.durable import remove_tree, sync_directory
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import KEPT_BY_REBUILD
-from rmqctl.errors import CannotWrite, SymbolicLinkRefused
+from rmqctl.errors import CannotWrite, NoDirectoryToWriteTo, SymbolicLinkRefused
 
 #: The directory of a store in which a rebuild in place builds.
 STAGING = "rmqctl-new"
@@ -159,6 +159,18 @@ def exchange(one: Path, other: Path) -> bool:
     if code in _CANNOT:
         return False
     raise OSError(code, os.strerror(code), str(one), None, str(other))
+
+
+def make_staging(staging: Path) -> None:
+    """Makes the directory to build in, without what a killed run has left there.
+
+    :raises NoDirectoryToWriteTo: something else has its name.
+    """
+    remove_tree(staging)
+    try:
+        staging.mkdir()
+    except FileExistsError as error:
+        raise NoDirectoryToWriteTo(path=str(staging)) from error
 
 
 def refuse_links(root: Path, relative: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from formats import constants
 from formats.text import string_hash_code
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.durable import sync_directory
+from rmqctl.engine.files.durable import remove_tree, sync_directory
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.engine.messagestore import system_clock
@@ -27,7 +27,7 @@ from rmqctl.engine.state.laterversions import check_understood, is_of_5
 from rmqctl.engine.store import Store
 from rmqctl.engine.timer.newtimer import NewTimer, Place
 from rmqctl.errors import CannotWrite, NeedsConsent, UsageError
-from rmqctl.operations.mend.swap import kept_name, refuse_links, swap
+from rmqctl.operations.mend.swap import kept_name, make_staging, refuse_links, swap
 
 if TYPE_CHECKING:
     from rmqctl.rows.timers import TimerRebuildSummary
@@ -92,15 +92,13 @@ def replace_timer(store: Store, timer: Timer, waiting: TimerSet) -> list[str]:
     try:
         for name in (*TIMER_PARTS, _STAGING):
             refuse_links(root, Path(name))
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir()
+        make_staging(staging)
         _write(store, timer, waiting, staging)
         _put_in_place(root, staging, kept)
     except OSError as error:
         raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
     finally:
-        if not staging.is_symlink():
-            shutil.rmtree(staging, ignore_errors=True)
+        remove_tree(staging)
     return [kept.name] if kept.exists() else []
 
 

@@ -10,7 +10,6 @@ broker still takes for one with RocksDB, or one that this command finishes.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from rmqctl.operations.mend.endedqueues import LastUnit, write_last_units
 from rmqctl.operations.mend.rebuild import RebuildSummary, check_explained, one_pass
 from rmqctl.operations.mend.rebuildplan import RebuildPlan, as_it_is_now, plan_rebuild
 from rmqctl.operations.mend.recovery import why_not_in_order
-from rmqctl.operations.mend.swap import STAGING, kept_name, refuse_links, swap
+from rmqctl.operations.mend.swap import STAGING, kept_name, make_staging, refuse_links, swap
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -173,8 +172,7 @@ def convert(
         plan = conversion.plan = as_it_is_now(conversion.plan)
         conversion.read()
         check_explained(plan)
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir()
+        make_staging(staging)
         if conversion.makes_queues:
             conversion.summary = one_pass(jobs)(plan, staging, progress)
             conversion.ended = _write_ends(conversion, staging)
@@ -191,8 +189,7 @@ def convert(
     except OSError as error:
         raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
     finally:
-        if not staging.is_symlink():
-            shutil.rmtree(staging, ignore_errors=True)
+        durable.remove_tree(staging)
         lock.release()
     summary.not_in_order = why_not_in_order(root, plan.config)
     return summary

@@ -8,7 +8,6 @@ disk leaves the store unchanged. After that ``resume`` brings the store to the n
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from datetime import datetime
 from itertools import chain
@@ -20,7 +19,7 @@ from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import JOURNAL, KEPT_BY_REPAIR, REPAIR, is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.state.laterversions import check_understood
-from rmqctl.errors import CannotWrite, NeedsConsent
+from rmqctl.errors import CannotWrite, NeedsConsent, NoDirectoryToWriteTo
 from rmqctl.operations.doctor.lint import Summary, lint
 from rmqctl.operations.mend.swap import refuse_links
 from rmqctl.operations.progress import Progress
@@ -208,6 +207,8 @@ def _check(root: Path, config: MessageStoreConfig) -> None:
     paths.check_store(root)
     check_understood(root, config)
     refuse_links(root, Path(REPAIR))
+    if (root / REPAIR).exists() and not (root / REPAIR).is_dir():
+        raise NoDirectoryToWriteTo(path=str(root / REPAIR))
 
 
 def _staged(
@@ -240,7 +241,7 @@ def _remove_staged(root: Path) -> None:
         os.rename(root / REPAIR, root / backup_name(root, datetime.now()))
         durable.sync_directory(root)
     else:
-        shutil.rmtree(root / REPAIR, ignore_errors=True)
+        durable.remove_tree(root / REPAIR)
 
 
 def _forward(root: Path, journal: Journal) -> Repaired:

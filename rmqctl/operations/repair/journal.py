@@ -287,7 +287,7 @@ class Mover:
         Errors as of :meth:`forward`."""
         backup = self._root / self._journal.backup
         with _cut_off_told(self._root):
-            shutil.rmtree(self._directory / NEW, ignore_errors=True)
+            durable.remove_tree(self._directory / NEW)
             durable.put_in_place(self._directory, backup)
         return backup
 
