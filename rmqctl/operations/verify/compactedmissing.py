@@ -1,5 +1,5 @@
-"""The latest message of each key of a compacted topic: whether it is kept, by what the commit log
-still has of its queue."""
+"""Checks that a compacted topic has kept the latest message of each key, as far as the commit log
+still has the messages of the queue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class _Absent:
-    """Messages up to the position that are not kept, column by column: 25 bytes each."""
+    """Messages before the end of the compaction that are not kept, column by column: 25 bytes
+    each."""
 
     def __init__(self) -> None:
         self.hashes, self.offsets, self.places = array("q"), array("q"), array("q")
@@ -35,8 +36,11 @@ class _Absent:
 
 
 def check_missing(store: Store, queue: CompactedQueue, checked: Checked) -> Iterator[Finding]:
-    """One finding, of the first message that lacks and how many others do. What is behind the last
-    one that is kept only waits. :raises CannotRead: a file cannot be."""
+    """At most one finding: the first message that is missing, and how many others are. Messages
+    behind the last one that is kept are not missing: the broker has yet to copy them.
+
+    :raises CannotRead: a file cannot be read.
+    """
     ordinary = store.consume_queue(queue.topic, queue.queue_id) if store.queues.in_files else None
     if ordinary is None or checked.last_offset < 0:
         return
@@ -44,7 +48,7 @@ def check_missing(store: Store, queue: CompactedQueue, checked: Checked) -> Iter
     for record in _not_kept(store, queue, ordinary, checked):
         key = record.properties.get(PROPERTY_KEYS, "")
         if not key.strip():
-            continue  # Such are not copied.
+            continue  # A broker copies no message without a key.
         if record.queue_offset > checked.position:
             lost.add(record.queue_offset, record.physical_offset)
         else:
@@ -66,7 +70,7 @@ def check_missing(store: Store, queue: CompactedQueue, checked: Checked) -> Iter
 
 
 class _Lost:
-    """How many messages lack, and queue offset and place of the first one."""
+    """How many messages are missing, and the queue offset and physical offset of the first."""
 
     def __init__(self) -> None:
         self.count, self.first = 0, (0, 0)
@@ -80,7 +84,8 @@ class _Lost:
 def _not_kept(
     store: Store, queue: CompactedQueue, ordinary: ConsumeQueue, checked: Checked
 ) -> Iterator[Record]:
-    """Records of the commit log up to the last one that is kept, in order, without these."""
+    """The records of the commit log that are not kept, in the order of their queue offsets, up to
+    the last one that is kept."""
     kept = chain(checked.offsets, checked.later, [checked.last_offset + 1])
     following = next(kept)
     end = min(checked.last_offset + 1, ordinary.max_offset)
@@ -90,7 +95,7 @@ def _not_kept(
         if following == queue_offset:
             continue
         record = store.commit_log.find_record(unit.physical_offset)
-        # Another one is the matter of the commit log's own check.
+        # That a unit leads to another record is found by the check of the commit log.
         if record is not None and (record.topic, record.queue_offset) == (
             queue.topic,
             queue_offset,
@@ -99,7 +104,8 @@ def _not_kept(
 
 
 def _latest_of(absent: _Absent, checked: Checked) -> list[int]:
-    """Rows of those that are the latest of their keys, also among what is kept, and not empty."""
+    """The rows of ``absent``, ascending, whose messages should have been kept. Such a message has a
+    body, and no later message, whether kept or absent, has its key."""
     import numpy as np
 
     columns = zip((absent.hashes, absent.offsets), (checked.hashes, checked.offsets), strict=True)

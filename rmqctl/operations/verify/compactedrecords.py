@@ -1,5 +1,5 @@
-"""The records that a broker of 5.x keeps of a compacted topic, each with its unit, and with the
-record of the commit log of which it is a copy where that is still there."""
+"""Checks the records that a broker of 5.x keeps of a compacted topic. Each is compared with its
+unit, and with the record of the commit log that it is a copy of, if that is still there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rmqctl.engine.store import Store
 from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import INFO, WARNING, Finding, finding
 
-#: PHYSICALOFFSET, the only field that a copy has of its own.
+#: The bytes of PHYSICALOFFSET, the only field in which a copy differs from its original.
 _ADDRESS = slice(
     layouts.RECORD_PHYSICAL_OFFSET.offset,
     layouts.RECORD_PHYSICAL_OFFSET.offset + layouts.RECORD_PHYSICAL_OFFSET.size,
@@ -38,10 +38,12 @@ _ADDRESS = slice(
 
 @dataclass(slots=True)
 class Checked:
-    """What was seen of a queue; it is compacted up to the queue offset ``position``, -1: never.
+    """What the check has read of a queue. The broker has compacted the queue up to the queue offset
+    ``position``; -1: it has not compacted it yet.
 
-    Of each record up to there a hash of its key, its queue offset and its place are kept, of others
-    the offset in ``later``: 24 bytes, or 8.
+    For each record up to there, the parallel arrays have a 64-bit hash of its key (``hashes``), its
+    queue offset (``offsets``) and its offset in the compaction log (``places``): 24 bytes. For a
+    later record, ``later`` has the queue offset: 8 bytes.
     """
 
     position: int
@@ -52,21 +54,24 @@ class Checked:
     later: array[int] = field(default_factory=lambda: array("q"))
 
     def note(self, key: str, record: Record) -> None:
-        """A record with its key."""
+        """Adds a record up to ``position``."""
         self.hashes.append(hash_of(key))
         self.offsets.append(record.queue_offset)
         self.places.append(record.physical_offset)
 
 
 def hash_of(key: str) -> int:
-    """64 bits, signed."""
+    """A signed 64-bit hash of a key."""
     digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 
 def check_records(store: Store, queue: CompactedQueue, checked: Checked) -> Iterator[Finding]:
-    """Findings of all files that belong together, in order; those of one kind that follow each
-    other in a file are one, with their number. :raises CannotRead: a file cannot be."""
+    """The findings of all pairs of a log file and its file of units, in order. Findings with one
+    code that follow each other in a file are joined to one, with their number.
+
+    :raises CannotRead: a file cannot be read.
+    """
     pairs = list(queue.pairs())
     for entry, number, units in pairs:
         pair = _Pair(store, queue, entry, queue.log.files.file(number), checked)
@@ -88,8 +93,8 @@ def _joined(findings: Iterator[Finding]) -> Iterator[Finding]:
 
 
 class _Pair:
-    """A file of the log and its units. What the units lead to, one after the other, is what stands
-    in the log, one record behind the other."""
+    """A file of the compaction log and the file of its units. In a sound pair the units have the
+    order of the records, and lead to each of them."""
 
     is_last = False
 
@@ -111,7 +116,7 @@ class _Pair:
         self._position = 0
 
     def check(self, places: Iterator[StoredUnit]) -> Iterator[Finding]:
-        """Findings of the file. :param places: of its units."""
+        """The findings of the pair. ``places`` yields its units, each with its position."""
         held: StoredUnit | None = None
         for one in places:
             if held is not None:
@@ -127,8 +132,8 @@ class _Pair:
         return read_entry_of(self._mapped, position)
 
     def _leads_to(self, stored: StoredUnit) -> int | None:
-        """The position of the record behind the next one of which a unit says all; None: there is
-        none."""
+        """The position to which a unit leads, if it is behind the next record and a record there
+        agrees with all fields of the unit; else None."""
         position = stored.unit.physical_offset - self._entry.file_from_offset
         if not self._position < position < self._mapped.size:
             return None
@@ -137,7 +142,7 @@ class _Pair:
         return position if is_its else None
 
     def _unit(self, stored: StoredUnit) -> Iterator[Finding]:
-        """A unit, and what is next in the log."""
+        """Compares a unit with the next entry of the log."""
         entry = self._entry_at(self._position)
         is_right = isinstance(entry, Record) and stored.fields == _unit_of(entry)
         position = None if is_right else self._leads_to(stored)
@@ -154,7 +159,8 @@ class _Pair:
             self._position += stored.unit.size
 
     def _is_said_by(self, stored: StoredUnit, entry: Entry) -> bool:
-        """Whether there is no record where a unit says that one is."""
+        """Whether a unit leads exactly to the next position of the log, but no record is there:
+        then the record is damaged, and not the unit."""
         start = self._entry.file_from_offset + self._position
         return not isinstance(entry, Record) and (
             stored.unit.is_written
@@ -163,7 +169,8 @@ class _Pair:
         )
 
     def _between(self, end: int) -> Iterator[Finding]:
-        """What stands before the record of the next unit."""
+        """The findings of what is between the last unit's record and ``end``, where the record of
+        the next unit begins."""
         first, count = self._position, 0
         while self._position < end:
             entry = self._entry_at(self._position)
@@ -176,14 +183,15 @@ class _Pair:
             yield self._without_unit(first, count)
 
     def _behind(self) -> Iterator[Finding]:
-        """What stands behind the last unit's record."""
+        """The findings of what is behind the record of the last unit."""
         first, count = self._position, 0
         while isinstance(entry := self._entry_at(self._position), Record):
             count += 1
             self._position += entry.total_size
         if count:
             found = self._without_unit(first, count)
-            # A kill comes between a record and its unit; a power failure takes more of these.
+            # A kill between the writes of a record and its unit leaves one record without a unit. A
+            # power failure can take more units.
             severity = INFO if count == 1 else WARNING
             yield found._replace(severity=severity) if self.is_last else found
         elif not self.is_last and not isinstance(entry, Blank) and self._has_rest():
@@ -196,7 +204,8 @@ class _Pair:
     # --- one record ----------------------------------------------------------------------
 
     def _record(self, record: Record) -> Iterator[Finding]:
-        """A record by itself, behind the one before, and beside that of the commit log."""
+        """Checks the fields and the body of a record, compares its queue offset with that of the
+        record before it, and the whole record with its original in the commit log."""
         checked, queue = self._checked, self._queue
         if (record.topic, record.queue_id) != (queue.topic, queue.queue_id):
             yield self._of("compaction-record-damaged", record)._replace(
@@ -230,7 +239,8 @@ class _Pair:
             )
 
     def _copied(self, record: Record) -> Iterator[Finding]:
-        """A record against the one of the commit log, where that is there and sound."""
+        """Compares a record with its original in the commit log, if that is there and its body
+        matches its CRC."""
         unit = None if self._ordinary is None else self._ordinary.unit(record.queue_offset)
         original = None if unit is None else self._store.commit_log.find_record(unit[0])
         if original is None or _identity(original) != _identity(record):
@@ -289,7 +299,7 @@ class _Pair:
 
 
 def _unit_of(record: Record) -> tuple[int, ...]:
-    """The unit that a record asks for, as it is stored."""
+    """The fields of the unit that a broker writes for a record."""
     return (
         record.physical_offset,
         record.total_size,
@@ -317,7 +327,7 @@ def _identity(record: Record) -> tuple[str, int, int]:
 
 
 def _difference(original: Record, record: Record) -> str:
-    """The fields that are others."""
+    """The names of the fields that differ, as a finding says it."""
     own = ("physical_offset", "body_position")
     pairs = zip(Record._fields, original, record, strict=True)
     names = [name for name, one, other in pairs if one != other and name not in own]
@@ -325,7 +335,8 @@ def _difference(original: Record, record: Record) -> str:
 
 
 def _not_compacted(store: Store, queue: CompactedQueue, checked: Checked) -> Iterator[Finding]:
-    """Messages of which a later one has the key, though both were compacted."""
+    """The findings of messages that a compaction should have removed: it has passed over both the
+    message and a later one with the same key."""
     import numpy as np
 
     hashes, offsets, places = (
@@ -337,7 +348,7 @@ def _not_compacted(store: Store, queue: CompactedQueue, checked: Checked) -> Ite
     for row in again.tolist():
         older, newer = (queue.log.find_record(int(places[order[row + more]])) for more in (0, 1))
         if older is None or newer is None or not _key(older) or _key(older) != _key(newer):
-            continue  # Two keys of one hash.
+            continue  # Two keys have the same hash.
         mapped, position = queue.log.locate(older.physical_offset)
         yield finding(
             "compaction-not-compacted",

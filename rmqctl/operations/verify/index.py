@@ -1,7 +1,8 @@
-"""Index against the log: every key has its item and every item its key.
+"""Checks the index against the log: every key must have an item, and every item a key.
 
-Items stand in log order, so keys and items are merged, batch by batch. Where they differ, the merge
-goes on at the nearest item that is a key of the log again; neighbours of one kind are one finding.
+Items are stored in the order of the log. So the check merges the keys of the log with the items,
+batch by batch. Where the two differ, the merge goes on at the next item that fits a key again.
+Neighbours with the same damage are one finding.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rmqctl.operations.verify.indexcursor import IndexCursor, and_more, neighbou
 from rmqctl.operations.verify.indexparts import KEYS_AT_ONCE, IndexPart, IndexStart
 from rmqctl.operations.verify.snapshot import Snapshot
 
-#: Items, or keys, in which the merge looks for where to go on.
+#: How many items, or keys, the merge searches for the place where both fit again.
 _NEAR = 64
 #: A physical offset behind every other one.
 _NOWHERE = LONG_MAX
@@ -55,10 +56,11 @@ class _Gap:
 
 
 class IndexChecker:
-    """Checks the index; feed :meth:`add` in log order, then :meth:`finish`.
+    """Checks the index. Call :meth:`add` with the keys in log order, then :meth:`finish`.
 
-    Items of records that the next start of a broker dispatches are only behind: of those without
-    units, and after a stop that was not clean of those that its recovery walks through.
+    Missing items of records that the next start of a broker dispatches are only behind, and no
+    damage. A start dispatches the records that have no units, and after an unclean shutdown those
+    that its recovery reads.
     """
 
     def __init__(self, snapshot: Snapshot, damaged: Ranges, part: IndexPart | None = None) -> None:
@@ -74,19 +76,19 @@ class IndexChecker:
         self._snapshot = snapshot
         self._has_files = bool(service.paths)
         self._started = False
-        # Whether there was a file before the first one that is left.
+        # Whether there may have been an older index file, which retention has removed.
         self._starts_late = snapshot.log_min > 0
-        # Whether items of records that are gone may come.
+        # Whether items may still come whose records retention has removed.
         self._expires = True
         self._gap: _Gap | None = None
         self._surplus: _SurplusItems | None = None
         self._pending: list[KeyBatch] = []
         self._pending_keys = 0
         self._told: list[Finding] = []
-        # The record of the last item that has its key, and all of its keys' hashes so far.
+        # Of the last item that had its key: its record's physical offset, and that record's hashes.
         self._last_offset = -1
         self._last_hashes: set[int] = set()
-        # How many keys were merged, and how many are at once: always up to the same numbers.
+        # How many keys were merged, and how many the next merge takes.
         self._merged = 0
         self._room = KEYS_AT_ONCE
         # The number of the key at which the items of a part ended.
@@ -106,14 +108,14 @@ class IndexChecker:
         return self._cursor.items
 
     def log_begins(self, log_min: int) -> None:
-        """Goes on with the log as it is now: what lies before ``log_min`` is gone, as after a
-        retention, or not looked at."""
+        """Call this when the log now begins at ``log_min``, or is checked from there only: after
+        retention has removed files, or for ``resume_from``."""
         self._told += self._take_pending(1)
         self._log_min, self._expires, self._starts_late = log_min, True, True
 
     def pause(self) -> Iterator[Finding]:
-        """After the last record that is read, where the log goes on: what its keys, and those
-        before, have no items for, or items no keys."""
+        """Call this after the last record of a stretch, when the log goes on behind it. Yields the
+        findings of keys without items, and of items without keys, up to there."""
         yield from self._take_pending(1)
         yield from self._report_surplus()
         if self._started and len(self._cursor.peek(1)):
@@ -128,8 +130,8 @@ class IndexChecker:
             yield from self._take_pending(KEYS_AT_ONCE)
 
     def _take_pending(self, least: int) -> Iterator[Finding]:
-        """Merges keys that were added, always so many at once, until fewer than ``least`` are left:
-        what a finding spans then does not depend on how the log was read."""
+        """Merges keys that were added, until fewer than ``least`` are left. Merges end at the same
+        key numbers whatever sizes the batches have; so do the spans of findings."""
         told, self._told = self._told, []
         yield from told
         if not self._pending:
@@ -161,7 +163,8 @@ class IndexChecker:
                 continue
             matching = self._matching(keys, done, items)
             if matching:
-                # A file's first item has a time of its own; those behind it may be proven.
+                # The time of a file's first item is computed differently. The items behind it can
+                # take the fast path of _proven.
                 matching = 1 if self._cursor.next_no == 1 else matching
                 yield from self._match(keys, done, items[:matching])
                 done += matching
@@ -170,8 +173,8 @@ class IndexChecker:
         yield from self._cursor.drain()
 
     def _proven(self, keys: KeyBatch, done: int, items: NDArray[np.void]) -> int:
-        """How many of the next items, which are ``items``, are just what is stored for the keys
-        from row ``done`` on. They are taken, where nothing is to be told before them."""
+        """How many of ``items``, the next items, are byte for byte what the keys from row ``done``
+        on give. Those are taken. 0 while a gap or surplus must be reported before them."""
         if not self._started or self._gap is not None or self._surplus is not None:
             return 0
         proven = self._cursor.prove(items, keys.part(done, done + len(items)))
@@ -182,7 +185,8 @@ class IndexChecker:
 
     @staticmethod
     def _matching(keys: KeyBatch, done: int, items: NDArray[np.void]) -> int:
-        """How many of ``items`` are the keys from row ``done`` on, in order."""
+        """How many of ``items`` have, in order, the hashes and physical offsets of the keys from
+        row ``done`` on."""
         end = done + len(items)
         same = (items["key_hash"] == keys.key_hash[done:end]) & (
             items["physical_offset"] == keys.physical_offset[done:end]
@@ -190,10 +194,10 @@ class IndexChecker:
         return len(same) if same.all() else int(np.argmin(same))
 
     def _match(self, keys: KeyBatch, done: int, items: NDArray[np.void]) -> Iterator[Finding]:
-        """Takes items that are the next keys, and checks their times and the file's header."""
+        """Takes items that fit the next keys, and checks their times and the file's header."""
         yield from self._report_surplus()
         if self._cursor.was_removed:
-            # With what the last keys had.
+            # The items of the keys in the gap went with the removed file.
             self._cursor.was_removed, self._gap, self._starts_late = False, None, True
         self._starts_late = self._starts_late or (not self._started and self._gap is not None)
         yield from self._report_gap("key-not-indexed" if self._started else "index-starts-late")
@@ -206,7 +210,7 @@ class IndexChecker:
         self._cursor.take(len(items), int(stamps[-1]))
 
     def _remember(self, items: NDArray[np.void]) -> None:
-        """Notes the last record among items that have their keys."""
+        """Notes the record of the last of some items that have their keys."""
         offset = int(items["physical_offset"][-1])
         if offset != self._last_offset:
             self._last_offset = offset
@@ -219,7 +223,7 @@ class IndexChecker:
         expected = time_diff_array(stamps, cursor.header.begin_timestamp)
         stored = items["time_diff_seconds"].astype(np.int64)
         if cursor.next_no == 1:
-            # The first item's time counts from the end of the file before.
+            # The time of a file's first item counts from the end timestamp of the file before it.
             if cursor.previous is not None:
                 expected[0] = time_diff_seconds(int(stamps[0]), cursor.previous.end_timestamp)
             else:
@@ -237,8 +241,8 @@ class IndexChecker:
     def _align(
         self, keys: KeyBatch, done: int, items: NDArray[np.void]
     ) -> Generator[Finding, None, int]:
-        """Where keys and items differ: skips what only one side has. The generator's value is the
-        row of the next key."""
+        """Where keys and items differ, skips what only one side has. Returns the row of the next
+        key."""
         offset, key_hash = int(items["physical_offset"][0]), int(items["key_hash"][0])
         wanted, wanted_hash = int(keys.physical_offset[done]), int(keys.key_hash[done])
         if 0 <= offset < self._log_min and self._expires:
@@ -261,7 +265,8 @@ class IndexChecker:
             later = np.flatnonzero(same_record & (hashes == key_hash))
             skipped = int(later[0]) if len(later) else 1
             if not len(later):
-                # A record's keys may begin again in a new file before its last one is there.
+                # An indexing that broke off within a record, between two files, is done again from
+                # the first key of the record. Then the item is repeated, and the key still to come.
                 skipped = 0 if self._is_repeated(offset, key_hash) else 1
                 yield from self._take_surplus(items[:1])
             self._note_gap(keys, done, done + skipped)
@@ -272,18 +277,18 @@ class IndexChecker:
 
     @staticmethod
     def _is_outlier(items: NDArray[np.void], wanted: int) -> bool:
-        """Whether the item behind the first goes on where the keys are, so that the first one's
-        offset is what is wrong."""
+        """Whether the second item fits the place of the keys again, so that the offset of the first
+        one is wrong."""
         return (
             len(items) > 1 and wanted <= items["physical_offset"][1] < items["physical_offset"][0]
         )
 
     def _is_repeated(self, offset: int, key_hash: int) -> bool:
-        """Whether the last record has this item already."""
+        """Whether the last record had the same item already."""
         return offset == self._last_offset and key_hash in self._last_hashes
 
     def _take_surplus(self, items: NDArray[np.void]) -> Iterator[Finding]:
-        """Takes items that no key asks for."""
+        """Takes items for which the log has no key."""
         for item in items:
             offset = int(item["physical_offset"])
             if self._is_repeated(offset, int(item["key_hash"])):
@@ -334,8 +339,8 @@ class IndexChecker:
             )
 
     def finish_part(self) -> Generator[Finding, None, IndexStart | None]:
-        """After the last key of a part that is not the last one. The generator's value is the
-        premise of the next part, None where something is left open."""
+        """Call this after the last key of a part that is not the last one. Returns the premise with
+        which the next part can begin; None where an item has no key yet, or a key no item."""
         yield from self._take_pending(1)
         has_items = self._ended_at is None and len(self._cursor.peek(1)) > 0
         yield from self._cursor.drain()
@@ -346,7 +351,8 @@ class IndexChecker:
         return IndexStart(key_no, self._last_offset, frozenset(self._last_hashes))
 
     def finish(self, log_end: int) -> Iterator[Finding]:
-        """After the last record: items that are left, keys that have none."""
+        """Call this after the last record. Yields the findings of the items that are left, and of
+        the last keys without items."""
         yield from self._take_pending(1)
         self._end.reached(log_end)
         while len(items := self._cursor.peek(_NEAR)):
@@ -363,9 +369,9 @@ class IndexChecker:
         yield from self._cursor.drain()
         yield from self._report_surplus()
         if self._cursor.skipped or self._gap is None:
-            return  # Which keys are missing, nobody can tell.
+            return  # The skipped files may have had the items of these keys.
         if self._gap.first >= self._dispatched_again_from():
-            # What a killed writer or a running broker has not indexed yet.
+            # A killed writer or a running broker has not indexed these yet.
             yield from self._report_gap("index-behind", severity=INFO, advice=_INDEXED_LATER)
         elif self._has_files:
             yield from self._report_gap("index-behind")
@@ -373,15 +379,15 @@ class IndexChecker:
             yield from self._report_gap("index-missing", path=paths.INDEX)
 
     def _dispatched_again_from(self) -> int:
-        """Physical offset from which the next start of a broker dispatches, and so indexes: behind
-        the newest unit, and after a crash where its recovery begins to read. No start indexes what
-        lies before."""
+        """The physical offset from which the next start of a broker dispatches, and so indexes:
+        behind the record of the newest unit, and after a crash from where its recovery begins to
+        read. No start indexes records before that."""
         dispatched_to = self._snapshot.dispatched_to
         start = dispatched_to if dispatched_to >= 0 else _NOWHERE
         return min(start, walked_from(self._snapshot)) if self._cursor.unclean else start
 
     def _later(self, offsets: NDArray[np.int64]) -> int:
-        """How many of the next items are of records that were appended after the log was read."""
+        """How many of the next items have records that were appended after the log was read."""
         read_to = self._end.read_to
         if read_to is None or offsets[0] < read_to:
             return 0

@@ -1,7 +1,8 @@
-"""Every item of every index file in order, with its links checked on the way.
+"""Reads every item of every index file in order, and checks links, slots and headers on the way.
 
-The links are checked by building them again, window by window, as an append would: memory holds
-one file's slots and one window, and no cycle can hold the walk.
+The links are not followed. They are computed again from the items, window by window, as an append
+computes them, and compared. So memory holds the slots of one file and one window of items, and a
+cycle of links cannot trap the walk.
 """
 
 from __future__ import annotations
@@ -25,19 +26,21 @@ from rmqctl.engine.index.newslots import NewSlots, new_slots, wrong_slots
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 
-#: Items that are read at once: 1.3 MB.
+#: How many items are read at once: 1.3 MB.
 _WINDOW = 1 << 16
-#: Slots that are compared at once: 1 MiB.
+#: How many slots are compared at once: 1 MiB.
 _SLOTS = 1 << 18
 _HEADER_POSITIONS = {field.name: field.offset for field in layouts.INDEX_HEADER.fields}
 
 
 class IndexCursor:
-    """Reads items with :meth:`peek` and goes on with :meth:`take`.
+    """:meth:`peek` returns the next items, :meth:`take` goes past them, and :meth:`drain` returns
+    the findings so far.
 
-    ``previous`` is the header of the file before the current one; findings collect until
-    :meth:`drain`. ``unclean`` says that a writer was killed, or is at work, which may begin while
-    the files are read.
+    ``previous`` is the header of the file before the current one. ``items`` counts the items taken,
+    ``skipped`` the files that could not be opened. ``next_no`` is the index number of the next
+    item. ``unclean`` says that a writer was killed, or is at work; the latter can also become true
+    while the files are read.
     """
 
     def __init__(self, root: Path, service: IndexService, unclean: bool) -> None:
@@ -53,15 +56,16 @@ class IndexCursor:
         self._paths = iter(service.paths)
         self._file: IndexFile | None = None
         self._slots: NewSlots = new_slots(0)
-        # The number of the first of some items, and they.
+        # The items of the last peek, and the index number of the first.
         self._peeked: tuple[int, NDArray[np.void]] = (0, np.empty(0, item_dtype()))
         self._last_offset: int | None = None
         self._last_stamp: int | None = None
         self._findings: list[Finding] = []
 
     def only(self, first: int, end: int | None, names: Sequence[str]) -> None:
-        """Reads the files ``[first, end)`` alone; None: to the last one. ``names`` are those of all
-        files, and newer ones count as well; none: as they are now."""
+        """Limits the cursor to the files ``[first, end)``; None: up to the last one. ``names`` are
+        the names of all files when the parts were planned, by which files are numbered. Files with
+        newer names come behind these. Without names the files are numbered as they are now."""
         newer = [path for path in self._service.paths if not names or path.name > names[-1]]
         every = [*(self._service.directory / name for name in names), *newer]
         self._paths = iter(every[first:end])
@@ -89,7 +93,7 @@ class IndexCursor:
         return self._file.geometry.item_position(index_no)
 
     def peek(self, count: int) -> NDArray[np.void]:
-        """Up to ``count`` next items, all of one file; empty when all files are read."""
+        """Up to ``count`` next items, all from one file; empty after the last file."""
         while True:
             if self._file is None and not self._open_next():
                 return np.empty(0, item_dtype())
@@ -100,8 +104,8 @@ class IndexCursor:
             self._close_file()
 
     def _items(self, count: int) -> NDArray[np.void]:
-        """Up to ``count`` next items of the current file; those that were looked at last are not
-        read again."""
+        """Up to ``count`` next items of the current file. Those of the last peek are not read
+        again."""
         assert self._file is not None
         first, items = self._peeked
         if first != self.next_no or len(items) < count:
@@ -110,8 +114,8 @@ class IndexCursor:
         return items[:count]
 
     def take(self, count: int, store_timestamp: int | None = None) -> None:
-        """Goes on by ``count`` items of the current file; ``store_timestamp`` is that of the last
-        one's record, when it is known."""
+        """Goes past ``count`` items of the current file, and checks their links.
+        ``store_timestamp`` (ms) is that of the last item's record, if it is known."""
         assert self._file is not None
         while count > 0:
             items = self._items(min(count, _WINDOW))
@@ -125,9 +129,9 @@ class IndexCursor:
         self._last_stamp = store_timestamp
 
     def prove(self, items: NDArray[np.void], keys: KeyBatch) -> int:
-        """How many of the next items, which are ``items``, are just what is stored for ``keys``,
-        as of :meth:`NewSlots.prove`; goes on by so many. None of a file's first ones, of which its
-        header has to be checked, too."""
+        """How many of ``items``, the next items, are byte for byte what ``keys`` give
+        (:meth:`NewSlots.prove`). The cursor goes past those. 0 at the start of a file, where the
+        header must be checked as well."""
         if self.next_no == 1:
             return 0
         count = self._slots.prove(items, keys, self.next_no, self.header.begin_timestamp)
@@ -139,7 +143,8 @@ class IndexCursor:
         return count
 
     def check_begin_timestamp(self, store_timestamp: int) -> None:
-        """The store time of the first item's record is the header's begin."""
+        """Checks the header's begin timestamp, which must be the store timestamp (ms) of the first
+        item's record."""
         self._check_header("begin_timestamp", store_timestamp)
 
     def _open_next(self) -> bool:
@@ -147,9 +152,10 @@ class IndexCursor:
             try:
                 self._file = IndexFile(MappedFile.open(path), self._service.geometry)
             except (FileLengthContradiction, CannotRead) as error:
-                # The check of the directories names it; what it holds is not known.
+                # The check of the directories reports the file. Its items are not known.
                 self.skipped += 1
-                # That the system refuses it, as that it has gone, says nothing of the index.
+                # A file that is gone, or that the system refuses, is no damage of the index: the
+                # keys of its items are treated like those of a file that retention has removed.
                 if isinstance(error, CannotRead):
                     self.was_removed, self.previous = True, None
                 continue
@@ -173,7 +179,8 @@ class IndexCursor:
             )
 
     def _close_file(self) -> None:
-        """At the end of a file: its slots, its header, what stands behind its items."""
+        """Closes a file after its last item. First checks its slots, its header, and whether there
+        are items behind those that the header counts."""
         assert self._file is not None
         file, geometry = self._file, self._file.geometry
         uncounted = file.uncounted_items()
@@ -195,20 +202,20 @@ class IndexCursor:
                 self._check_header("end_phy_offset", self._last_offset)
             if self._last_stamp is not None:
                 self._check_header("end_timestamp", self._last_stamp)
-        # The engine first writes the count with the first item (IndexHeader#load takes 0 for 1).
+        # A new file's count is 0 until the first item is stored (IndexHeader#load reads 0 as 1).
         is_fresh = file.stored_index_count == 0 and self.next_no == 1
         if not (is_fresh or 1 <= file.stored_index_count <= geometry.index_num):
             self._check_header("index_count", self.next_no, file.stored_index_count)
         self.previous = file.header
         file.close()
         self._file = None
-        # Before the next file has its own: one file's slots are 20 MB by default.
+        # Free the slots before the next file gets its own: by default they take 20 MB.
         self._slots = new_slots(0)
 
     def _check_slots(self, file: IndexFile, *, undoes: bool) -> None:
-        """Compares a file's slots, some at a time, with those that its items make. ``undoes``: as
-        they were before a writer was killed; the last items may have no slot yet, and the header
-        may count only some."""
+        """Compares the slots of a file, some at a time, with those that its items give. A killed
+        writer may have stored items and slots that the header does not count yet; with ``undoes``
+        the slots are compared as they were before those."""
         found = []
         for start in range(0, file.geometry.hash_slot_num, _SLOTS):
             slots = file.slots(start, _SLOTS)
@@ -231,7 +238,8 @@ class IndexCursor:
             )
 
     def _undo_uncounted(self, file: IndexFile, slots: NDArray[np.int32]) -> None:
-        """Takes slots back to the items that they pointed to before a writer was killed."""
+        """Sets slots that point to uncounted items back, in place, to the counted items that they
+        pointed to before."""
         for slot in np.flatnonzero(slots >= self.next_no).tolist():
             index_no = int(slots[slot])
             while self.next_no <= index_no < file.geometry.index_num:
@@ -255,7 +263,7 @@ class IndexCursor:
         self._findings.append(finding(code, path=self.path, **fields))
 
     def drain(self) -> list[Finding]:
-        """Findings since the last call."""
+        """The findings since the last call."""
         found, self._findings = self._findings, []
         return found
 
@@ -265,12 +273,12 @@ class IndexCursor:
 
 
 def neighbours(rows: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
-    """``(first, count)`` of rows that follow each other: one finding."""
+    """``(first, count)`` of each run of consecutive rows: one finding. ``rows`` is ascending."""
     starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
     counts = np.diff(np.append(starts, len(rows)))
     return zip(rows[starts].tolist(), counts.tolist(), strict=True)
 
 
 def and_more(count: int) -> str:
-    """What a finding says of neighbours of one kind."""
+    """The words with which a finding counts the neighbours that it stands for."""
     return f", and {count - 1} more behind it" if count > 1 else ""

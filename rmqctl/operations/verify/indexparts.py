@@ -1,9 +1,9 @@
-"""The check of the index in parts: ranges of its files, each checked from a premise.
+"""Splits the check of the index into parts, which several processes can check.
 
-A part begins with a file, and takes it that the parts before left nothing open: all keys before its
-own have their items, and no item was without a key. Whether that was so, the end of the part before
-tells: only where it is the very premise of the next part do both say what one check of all files
-says. Parts that do not meet so are joined and checked again (:func:`unmet`).
+A part is a range of index files. It begins with a premise: all keys before its first one have their
+items, and no item before its first file is without a key. The check of the part before it ends with
+the premise that it really leaves. Only where both are equal do the two parts find exactly what one
+check of all files finds. Parts whose premises differ (:func:`unmet`) are joined and checked again.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.snapshot import Snapshot
 
-#: Keys that the check takes at once, from the first one of the log on: 1.3 MB.
+#: How many keys the check merges at once, counted from the first key of the log: 1.3 MB.
 KEYS_AT_ONCE = 1 << 16
-#: Items a part has at least, but for the last one.
+#: The fewest items of a part. Only the last one may have fewer.
 LEAST_ITEMS = 1 << 21
-#: Items that are read at once in search of those of one record.
+#: How many items are read first in search of all items of one record.
 _NEAR = 64
 #: More keys than the properties of a record can name.
 _MOST_KEYS = 1 << 15
 
 
 class IndexStart(NamedTuple):
-    """Where the check of a file begins when nothing was left open: the number of its first key,
-    from the first one of the log on, and of the record of the last item before the physical offset
-    and the hashes that had their items."""
+    """The premise of a part: all keys before ``key_no`` have their items. ``key_no`` is the number
+    of the part's first key, counted from the first key of the log. ``last_offset`` is the physical
+    offset of the record of the last item before the part, ``last_hashes`` the hashes of that
+    record's items."""
 
     key_no: int
     last_offset: int
@@ -44,9 +45,13 @@ class IndexStart(NamedTuple):
 
 
 class IndexBorder(NamedTuple):
-    """Between the files number ``file - 1`` and ``file``: the physical offset of the first item
-    behind it, and the last record before it. The first of the two has ``repeated`` items before.
-    ``names`` are those of all files, by whose numbers they go on when one is deleted."""
+    """The border between the files number ``file - 1`` and ``file``.
+
+    ``physical_offset`` is that of the first item's record behind the border. ``last_offset`` and
+    ``last_hashes`` are those of the last record before it. If both are one record, ``repeated``
+    counts its items before the border; else it is 0. ``names`` are the names of all files: they
+    keep the file numbers valid when a file is deleted meanwhile.
+    """
 
     file: int
     physical_offset: int
@@ -56,14 +61,16 @@ class IndexBorder(NamedTuple):
     names: tuple[str, ...]
 
     def start(self, key_no: int) -> IndexStart:
-        """The premise behind it; ``key_no`` is the number of the first key of its record."""
+        """The premise of a part that begins behind the border. ``key_no`` is the number of the
+        first key of the record at ``physical_offset``."""
         return IndexStart(key_no + self.repeated, self.last_offset, self.last_hashes)
 
 
 class IndexPart(NamedTuple):
-    """Files ``[first, end)`` by their numbers; ``end`` is None for the last part. ``start`` is None
-    for the first one. The check takes the keys ``[first_key, end_key)``. ``names`` are those of all
-    files; none: as they are when the part is checked."""
+    """A part of the index: files ``[first, end)`` by their numbers, and keys
+    ``[first_key, end_key)`` by theirs. ``end`` is None for the last part, ``start`` (the premise)
+    None for the first. ``names`` are the names of all files, by which they are numbered; if empty,
+    the files are numbered as they are when the part is checked."""
 
     first: int
     end: int | None
@@ -74,8 +81,8 @@ class IndexPart(NamedTuple):
 
 
 def index_borders(snapshot: Snapshot, least: int = LEAST_ITEMS) -> list[IndexBorder]:
-    """Borders in order, with ``least`` items or more between two; none where a file cannot be
-    read: what is missing then, only one check of all can tell."""
+    """The borders at which the index can be split, in order, with at least ``least`` items between
+    two. Empty if a file cannot be read: then only one check of all files tells what is missing."""
     service = IndexService(snapshot.path / paths.INDEX, snapshot.config.index_geometry)
     names = tuple(path.name for path in service.paths)
     borders: list[IndexBorder] = []
@@ -92,7 +99,7 @@ def index_borders(snapshot: Snapshot, least: int = LEAST_ITEMS) -> list[IndexBor
                     borders.append(border)
                     items = 0
     except (CannotRead, FileLengthContradiction):
-        return []  # Its own finding says why.
+        return []  # The check of the directories says why.
     return borders
 
 
@@ -111,7 +118,8 @@ def _border(
 
 
 def _items_of_last_record(file: IndexFile) -> NDArray[np.void]:
-    """The last items of a file that are of one record; none where they are more than one has."""
+    """The last items of a file, all of the same record; none if they are more than the keys that a
+    record can have."""
     end, length = file.item_count + 1, _NEAR
     while length < 2 * _MOST_KEYS:
         low = max(end - length, 1)
@@ -126,8 +134,8 @@ def _items_of_last_record(file: IndexFile) -> NDArray[np.void]:
 
 
 class PartKeys:
-    """The keys of a part of the log, in log order: how many there are, and by the borders' files
-    the number of the first one of the record that is named."""
+    """Counts the keys of a part of the log. ``first_keys`` maps the file number of a border to the
+    number of the first key of the record at that border, counted from the start of the part."""
 
     def __init__(self, borders: Sequence[IndexBorder]) -> None:
         self.count = 0
@@ -136,7 +144,7 @@ class PartKeys:
         self._offsets = np.array([border.physical_offset for border in borders], np.int64)
 
     def add(self, keys: KeyBatch) -> None:
-        """Takes the next keys."""
+        """Counts the next keys, in log order."""
         offsets = keys.physical_offset
         rows = np.searchsorted(offsets, self._offsets)
         for number in np.flatnonzero(rows < len(offsets)).tolist():
@@ -149,8 +157,11 @@ class PartKeys:
 def plan_parts(
     borders: Sequence[IndexBorder], counted: Sequence[PartKeys]
 ) -> tuple[list[IndexPart], list[int]]:
-    """Parts between the borders at whose record the log has keys, and how many keys there are
-    before each part of the log, and in all of it. ``counted`` are those parts in order."""
+    """Plans the parts of the index. ``counted`` are the parts of the log in order.
+
+    Returns the parts, split at the borders whose record has keys in the log, and a list with the
+    number of keys before each part of the log, and last the number of all keys.
+    """
     before = [0]
     first_keys: dict[int, int] = {}
     for part in counted:
@@ -168,14 +179,15 @@ def plan_parts(
 
 
 def unmet(parts: Sequence[IndexPart], ends: Mapping[IndexPart, IndexStart | None]) -> bool:
-    """Whether a part did not end with the premise of the next one."""
+    """Whether any part did not end with the premise from which the next one began."""
     return any(ends[one] != following.start for one, following in pairwise(parts))
 
 
 def joined(
     parts: Sequence[IndexPart], ends: Mapping[IndexPart, IndexStart | None], keys: int
 ) -> list[IndexPart]:
-    """The parts that meet, and those that do not joined with the one before."""
+    """The parts for the next try: where a part did not end with the premise of the next one, the
+    two are joined."""
     starts = [(parts[0].first, parts[0].start)]
     for one, following in pairwise(parts):
         if ends[one] == following.start:
@@ -186,8 +198,9 @@ def joined(
 def _between(
     starts: Sequence[tuple[int, IndexStart | None]], keys: int, names: tuple[str, ...]
 ) -> list[IndexPart]:
-    """Each part gets keys up to where the check would take the next ones: at the end of its files
-    it looks at no other keys then than a check of all files does."""
+    """The parts that begin at ``starts``. The keys of a part end where a merge of the check ends
+    (``KEYS_AT_ONCE``), at the first key of the next part or behind it. So at the end of its files
+    the check of a part has the same keys before it as a check of all files has."""
     found = []
     for (file, start), following in zip(starts, [*starts[1:], None], strict=True):
         first = start.key_no if start is not None else 0

@@ -1,9 +1,9 @@
-"""A verification in parts: the same checks over ranges of the log, single queues and the index.
+"""The checks of :func:`rmqctl.operations.verify.verify` in parts, for several processes.
 
-A part is a range of the log that one process scans. :class:`LogSide` checks its records,
-:class:`QueueSide` the units of some queues and :class:`IndexSide` the keys, each in log order, and
-:class:`StoreSide` puts the findings together in the order of
-:func:`rmqctl.operations.verify.verify`. Nothing here knows where the parts are processed.
+A part is a range of the log that one process scans. :class:`LogSide` checks its records.
+:class:`QueueSide` checks the units of some queues, and :class:`IndexSide` the keys, each in log
+order. :class:`StoreSide` puts the findings into the order that ``verify`` gives them. Nothing here
+knows where the parts are processed.
 """
 
 from __future__ import annotations
@@ -54,10 +54,13 @@ __all__ = [
 
 @dataclass
 class PartFindings:
-    """The findings of one part, and what only its neighbours can decide. ``suspect`` is its last
-    record with a wrong CRC when nothing follows it in the part, ``end`` the log's end when it lies
-    in the part. ``undispatched`` are further queues that its records name and no dispatch fills,
-    ``batch_units`` the units of batch queues that they ask for, by queue and as they are stored."""
+    """The findings of one part of the log, and what can only be judged together with other parts.
+
+    ``suspect`` is the finding of the part's last record if its CRC is wrong and nothing follows it
+    in the part. ``end`` is the log's end if it is in the part. ``undispatched`` has the further
+    queues that records name but no dispatch fills. ``batch_units`` has the units that the records
+    ask for in batch queues: bytes as they are stored, by topic and queue id.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
@@ -79,7 +82,7 @@ class LogSide:
         self._part = PartFindings()
 
     def add(self, entry: ScanEntry) -> None:
-        """Takes an entry; the log's end waits for the other parts."""
+        """Takes the next entry. The log's end is only noted: it is judged after all parts."""
         if isinstance(entry, End):
             self._part.end = entry
             return
@@ -91,7 +94,7 @@ class LogSide:
                 self._part.batch_units.setdefault(queue, bytearray()).extend(units)
 
     def finish(self) -> PartFindings:
-        """After the last entry."""
+        """The result of the part. Call this after the last entry."""
         part, records = self._part, self._records
         part.records, part.blanks = records.records, records.blanks
         part.newest_timestamp, part.suspect = records.newest_timestamp, records.suspect
@@ -100,7 +103,8 @@ class LogSide:
 
 
 class StoreSide:
-    """The checks that a store needs once: directories, the end of the log, the checkpoint."""
+    """The checks that are done once for a store: directories, the end of the log, batch queues,
+    the checkpoint."""
 
     def __init__(
         self, root: Path, config: MessageStoreConfig, progress: Progress | None = None
@@ -120,7 +124,7 @@ class StoreSide:
         return check_before(self.snapshot)
 
     def join(self, parts: Iterable[PartFindings]) -> Iterator[Finding]:
-        """Puts the parts of the log together, in order."""
+        """The findings of all parts of the log, which are given in order."""
         records = self._records
         for part in parts:
             if part.records or part.blanks or part.damage:
@@ -157,7 +161,7 @@ class StoreSide:
 
 
 def ranges(damage: Iterable[Damage]) -> Ranges:
-    """Damage, in order, as ranges."""
+    """Damage, given in log order, as ranges."""
     found = Ranges()
     for one in damage:
         found.add(one)
@@ -179,13 +183,14 @@ class QueueSide:
         return self._queues.units
 
     def number(self, topic: str) -> int:
-        """The number that stands for a topic in :class:`UnitBatch`."""
+        """The ``topic_id`` that stands for a topic in a :class:`UnitBatch`."""
         return self._table.id_of(topic)
 
     def check(
         self, topic: str, queue_id: int, units: Iterable[UnitBatch | StoredUnits]
     ) -> Iterator[Finding]:
-        """One queue: its units as the log asks for them, in log order, then its files."""
+        """Checks one queue. ``units`` are the units that the records of the log ask for, in log
+        order. After them the rest of its files is checked."""
         for one in units:
             if isinstance(one, StoredUnits):
                 yield from self._queues.add_stored(topic, queue_id, one)
@@ -209,8 +214,8 @@ class IndexSide:
         self._index = IndexChecker(snapshot, ranges(damage), part)
         self._log_end = log_end
         self._part = part
-        #: The premise of the next part, when all keys are checked; None where this one leaves
-        #: something open, and of the last part.
+        #: The premise with which the next part can begin. None before all keys are checked, for
+        #: the last part, and where a key has no item yet, or an item no key.
         self.end: IndexStart | None = None
 
     @property
@@ -219,7 +224,7 @@ class IndexSide:
         return self._index.items
 
     def check(self, keys: Iterable[KeyBatch]) -> Iterator[Finding]:
-        """The keys of the part, all that it names, in log order."""
+        """Checks all keys of the part, which are given in log order."""
         try:
             for batch in keys:
                 yield from self._index.add(batch)

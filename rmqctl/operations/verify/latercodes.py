@@ -1,5 +1,4 @@
-"""What keeps a broker of 5.x from starting, beside what stops every version; by the same rules as
-:mod:`rmqctl.operations.verify.codes`."""
+"""The finding codes of stores of 5.x, by the rules of :mod:`rmqctl.operations.verify.codes`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What keeps a broker of 5.x from starting: files of its own that contradict each other.
+"""Finds what keeps a broker of 5.x from starting: files that only 5.x has, and that contradict each
+other.
 
-What is in them is not checked; names, lengths, and whether they can be read at all.
+Only names, lengths, queue types, and whether JSON parses are checked here, not the data.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _QUEUES_OF = {paths.CONSUME_QUEUE: _SIMPLE, "batchconsumequeue": _BATCH}
 
 
 def check_later_start(root: Path) -> Iterator[Finding]:
-    """Findings of a store that a broker of 5.x has run on; none of another one."""
+    """The findings of a store on which a broker of 5.x has run; none for another store."""
     if not is_of_5(root):
         return
     for part in (_wheel, _metrics, _queue_types, _compaction):
@@ -39,7 +40,8 @@ def check_later_start(root: Path) -> Iterator[Finding]:
 
 
 def _wheel(root: Path) -> Iterator[Finding]:
-    """``TimerWheel``'s constructor takes a new file, and one of the right length."""
+    """``TimerWheel``'s constructor accepts an empty or missing file, and one of the right
+    length."""
     length = (root / _WHEEL).stat().st_size if (root / _WHEEL).is_file() else 0
     if length not in (0, _WHEEL_LENGTH):
         expected = f"{_WHEEL_LENGTH} bytes"
@@ -47,8 +49,8 @@ def _wheel(root: Path) -> Iterator[Finding]:
 
 
 def _metrics(root: Path) -> Iterator[Finding]:
-    """``ConfigManager#load``: a file that does not parse is replaced by its copy; where there is no
-    copy the broker starts without both."""
+    """A broker does not start if neither the file nor its copy parses (``ConfigManager#load``). If
+    one is missing or empty, it starts without both."""
     config = root / brokerjson.CONFIG
     problems = [_problem(config / name) for name in (_METRICS, _METRICS + brokerjson.BACKUP)]
     if all(problems):
@@ -57,7 +59,7 @@ def _metrics(root: Path) -> Iterator[Finding]:
 
 
 def _problem(path: Path) -> str | None:
-    """Why a file is no JSON; None: it is, or holds nothing."""
+    """Why a file is not JSON; None: it is, or it is missing or empty."""
     try:
         brokerjson.read(path)
     except ConfigFileUnreadable as error:
@@ -66,15 +68,16 @@ def _problem(path: Path) -> str | None:
 
 
 def _queue_types(root: Path) -> Iterator[Finding]:
-    """``ConsumeQueueStore#queueTypeShouldBe``, asked for each queue that is loaded."""
+    """A broker checks the type of each queue that it loads
+    (``ConsumeQueueStore#queueTypeShouldBe``)."""
     if config_in_rocksdb(root) or queues_not_understood(root):
-        return  # What topics.json says counts for nothing then, or there are no such queues.
+        return  # Then topics.json does not count, or there are no queues in files.
     try:
         topics = brokerjson.read_config(root, brokerjson.TOPICS)
     except ConfigFileUnreadable:
-        return  # `config check` says so.
+        return  # `config check` reports it.
     if topics is None:
-        return  # The store came without its config/, which `config check` says.
+        return  # The store came without config/, which `config check` reports.
     table = brokerjson.table_of(topics, "topicConfigTable")
     for directory, kind in _QUEUES_OF.items():
         for topic in paths.scan_names(root / directory):
@@ -90,15 +93,16 @@ def _queue_types(root: Path) -> Iterator[Finding]:
 
 
 def _type_of(entry: object) -> str:
-    """What ``topics.json`` says of a topic's queues; without a word of it they are simple ones."""
+    """The queue type of a topic's entry in ``topics.json``. Without one the queues are simple."""
     attributes = entry.get("attributes") if isinstance(entry, dict) else None
     stated = attributes.get(_QUEUE_TYPE, _SIMPLE) if isinstance(attributes, dict) else _SIMPLE
     return str(stated)
 
 
 def _compaction(root: Path) -> Iterator[Finding]:
-    """``CompactionLog.TopicPartitionLog#sanityCheck``, of queues that both directories have; a log
-    file behind the last one of the queue is cut before that."""
+    """Checks that log files and queue files of a compacted topic have the same names, as
+    ``CompactionLog.TopicPartitionLog#sanityCheck`` does for queues that are in both directories. A
+    start cuts off log files behind the last queue file before that, so these are no finding."""
     for topic in paths.scan_names(root / paths.COMPACTION_LOG):
         for queue_id in paths.scan_names(root / paths.COMPACTION_LOG / topic):
             names = (paths.COMPACTION_LOG, paths.COMPACTION_QUEUE)

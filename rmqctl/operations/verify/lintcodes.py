@@ -1,4 +1,4 @@
-"""What ``lint`` finds beside the codes that it shares with ``verify``, by the same rules as
+"""The finding codes of ``lint`` that ``verify`` does not have, by the rules of
 :mod:`rmqctl.operations.verify.codes`."""
 
 from __future__ import annotations

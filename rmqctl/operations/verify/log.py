@@ -1,4 +1,4 @@
-"""The records of the log: their bodies, checksums, properties and topics, and the log's end."""
+"""Checks the records of the log (bodies, checksums, properties, topics), and the log's end."""
 
 from __future__ import annotations
 
@@ -56,11 +56,13 @@ _PROPERTIES_LENGTHS = {
 
 
 class LogChecker:
-    """Checks what a scan of the log, or of a part of it, yields: feed :meth:`add` in log order.
+    """Checks what a scan of the log, or of a part of it, yields. Call :meth:`add` with the entries
+    in log order.
 
-    ``damaged`` gets the ranges in which nothing can be read; ``newest_timestamp`` is the newest
-    store time. ``suspect`` is the last record seen when its CRC is wrong: torn if nothing follows
-    and nothing points to it, damaged else. ``undispatched`` is told with the log's end.
+    ``damaged`` gets the ranges in which nothing can be read. ``newest_timestamp`` (ms) is the
+    newest store time. ``suspect`` is the finding of the last record read, if its CRC is wrong: a
+    torn append if nothing follows it and no unit points to it, else damage. The findings of
+    ``undispatched`` come with the log's end.
     """
 
     def __init__(self, snapshot: Snapshot, log: CommitLog, damaged: Ranges) -> None:
@@ -68,7 +70,7 @@ class LogChecker:
         self.blanks = 0
         self.newest_timestamp = 0
         self.suspect: Finding | None = None
-        #: Of a log that is read from its start to its end, where it is one of several copies.
+        #: Further checkers of the records, if the store is one of several copies.
         self.listeners: list[EntryChecker | ControllerChecker] = []
         self.undispatched = Undispatched()
         self.snapshot = snapshot
@@ -76,7 +78,7 @@ class LogChecker:
         self._damaged = damaged
 
     def add(self, entry: ScanEntry | Plain) -> Iterator[Finding]:
-        """Takes an entry."""
+        """Checks the next entry."""
         if isinstance(entry, End):
             yield from self._end(entry)
             return
@@ -93,12 +95,12 @@ class LogChecker:
             yield self._damage(entry)
 
     def pause(self) -> Iterator[Finding]:
-        """After the last record that is read, where the log goes on."""
+        """Call this after the last record of a stretch, when the log goes on behind it."""
         yield from self.release_suspect()
         yield from self.undispatched.findings()
 
     def release_suspect(self) -> Iterator[Finding]:
-        """Something follows the record with the wrong CRC."""
+        """Yields the suspect as damage. Call this when something follows it."""
         if self.suspect is not None:
             suspect, self.suspect = self.suspect, None
             yield suspect
@@ -113,7 +115,7 @@ class LogChecker:
             record = batch.record(row)
             body_crc = crc32(self.log.body(record)) & 0x7FFFFFFF
             if body_crc == record.body_crc:
-                continue  # A broker was writing it when it was scanned.
+                continue  # A broker was still writing the record when it was scanned.
             bad = bad._replace(expected=f"{record.body_crc:#010x}", found=f"{body_crc:#010x}")
             if row == len(batch) - 1 and record.physical_offset >= self.snapshot.dispatched_to:
                 self.suspect = bad
@@ -146,18 +148,19 @@ class LogChecker:
                 yield self._record_finding("topic-not-allowed", batch, row)
 
     def _record_crcs(self, batch: Batch) -> Iterator[Finding]:
-        """Records that are not as their own checksum says; where the body is damaged that has been
-        said."""
+        """The findings of records that do not match the CRC in their properties. Records with a
+        damaged body have been reported already."""
         for row, wanted, stored in property_crc_mismatches(batch):
             if batch.crc_matches[row]:
                 bad = self._record_finding("record-crc-mismatch", batch, row)
                 yield bad._replace(expected=_property(wanted), found=_property(stored))
 
     def _dispatch_stops(self, batch: Batch) -> Iterator[Finding]:
-        """Records on which a broker's dispatch fails, again and again: one whose offsets of further
-        queues are no numbers, for who waits for messages is told of those, whatever the switches
-        say (``notifyMessageArrive4MultiQueue``), and with enableMultiDispatch of 4.9.3 one without
-        properties (``DefaultMessageStore#checkMultiDispatchQueue``)."""
+        """Records on which a broker's dispatch fails, and is tried again without end. There are two
+        kinds: a record whose offsets of further queues are not numbers, because these are parsed
+        for waiting consumers whatever the switches say (``notifyMessageArrive4MultiQueue``); and,
+        with ``enableMultiDispatch`` of 4.9.3, a record without properties
+        (``DefaultMessageStore#checkMultiDispatchQueue``)."""
         kind = batch.sys_flag & TRANSACTION_TYPE_MASK
         has_unit = (kind != TRANSACTION_PREPARED_TYPE) & (kind != TRANSACTION_ROLLBACK_TYPE)
         is_multi = self.snapshot.config.enable_multi_dispatch and not self.snapshot.is_of_5
@@ -178,8 +181,8 @@ class LogChecker:
                 )
 
     def _empty_parts(self, batch: Batch) -> Iterator[Finding]:
-        """What the engine passes over where a body or properties are empty: a negative length,
-        which counts as none, and a CRC of nothing that is not 0."""
+        """Damage of empty bodies and properties that the engine ignores: a negative length, which
+        it takes for 0, and a body CRC other than 0."""
         data = np.frombuffer(batch.mapped.buffer, np.uint8)
         bodiless = np.flatnonzero(batch.body_length == 0)
         place = batch.body_position[bodiless] - _BODY_LENGTH.itemsize
@@ -217,7 +220,7 @@ class LogChecker:
         return found._replace(advice=NAMED_OTHERWISE) if self._is_named_otherwise(damage) else found
 
     def _is_named_otherwise(self, damage: Damage) -> bool:
-        """Whether a file that is missing is there, under a name that is not its own."""
+        """Whether the missing file is there under the name of another place of the log."""
         if damage.reason != "commitlog-file-missing":
             return False
         files = self.log.files
@@ -226,7 +229,7 @@ class LogChecker:
         return any(place in missing for place in misnamed_files(directories, self.log.file_size))
 
     def _is_misplaced(self, place: Damage | End) -> bool:
-        """Whether the front of a file is that of another one."""
+        """Whether a file begins with the first records of another file of the log."""
         files = self.log.files
         number = files.index_of(place.physical_offset)
         if place.reason != "physical-offset-mismatch" or number < 0 or files.framed:
@@ -244,7 +247,7 @@ class LogChecker:
             yield from listener.finish(end.physical_offset)
         yield from self.undispatched.findings()
         if self.suspect is not None:
-            # Header whole, body not: the append never finished.
+            # The header is whole, and the body is not: the append was torn.
             torn, suspect = CODES["torn-tail"], self.suspect
             self.suspect = None
             yield suspect._replace(code="torn-tail", severity=torn.severity, advice=torn.advice)
@@ -258,14 +261,14 @@ class LogChecker:
             code = "stale-record" if stale else "torn-tail"
             found = finding(code, expected=end.expected, found=end.found, **where)
             if self.snapshot.dispatched_to > end.physical_offset:
-                # What has a unit was whole; a crash may have kept the one and not the other, and
-                # of a file that was cut its length says enough.
+                # A unit points to the record or behind it, so it was whole once. A crash can keep
+                # the unit and lose pages of the record. A cut file has its own finding.
                 is_torn = self.snapshot.unclean or bool(self.log.files.irregular)
                 found = found._replace(advice=TORN_BEHIND_ITS_UNIT if is_torn else WAS_WHOLE)
             yield found
 
     def _where(self, physical_offset: int) -> dict[str, object]:
-        """A place of the log as findings name it."""
+        """The fields of a finding that name a place of the log."""
         files = self.log.files
         number = files.index_of(physical_offset)
         if number >= 0:
@@ -275,7 +278,7 @@ class LogChecker:
             if not before or physical_offset >= before[-1].file_from_offset + self.log.file_size:
                 path = f"{paths.COMMIT_LOG}/{physical_offset:020d}"
                 return {"path": path, "physical_offset": physical_offset}
-            entry = before[-1]  # It was cut.
+            entry = before[-1]  # The place is behind the end of a file that was cut.
         return {
             "path": shown(self.snapshot.path, entry.path),
             "physical_offset": physical_offset,
@@ -284,7 +287,8 @@ class LogChecker:
 
 
 def _properties_lengths(data: Bytes, batch: Batch, rows: Ints) -> Ints:
-    """The stored lengths of the properties of some rows, int64, by the version of each record."""
+    """The stored lengths (int64, bytes) of the properties of some rows. The width of the field
+    depends on the version of the record."""
     place = batch.position[rows] + layouts.RECORD_MAGIC_CODE.offset
     magic_code = take(data, place, _MAGIC_CODE)
     lengths = np.empty(len(rows), np.int64)
@@ -295,6 +299,6 @@ def _properties_lengths(data: Bytes, batch: Batch, rows: Ints) -> Ints:
 
 
 def _property(data: bytes) -> str:
-    """A stored property as ``name=value``; other bytes than text are shown as escapes."""
+    """A stored property as ``name=value``. Bytes that are not ASCII are shown as escapes."""
     text = data.rstrip(b"\2").replace(b"\1", b"=")
     return text.decode("ascii", "backslashreplace")

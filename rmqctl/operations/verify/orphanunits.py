@@ -1,4 +1,4 @@
-"""Orphan units: those that no record of their queue has asked for, classified."""
+"""Classifies orphan units: those that no record of the log asks for in this queue."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rmqctl.operations.verify.findings import RECORD_DOUBTED, Finding
 from rmqctl.operations.verify.queuestate import FindingSpan, QueueState, describe
 from rmqctl.operations.verify.snapshot import Snapshot
 
-#: Units that are read at once: 1.3 MB.
+#: How many units are read at once: 1.3 MB.
 _WINDOW = 1 << 16
-#: Units among which one is looked for that points behind some place.
+#: How many units are read at once in search of the first that points behind a place.
 _NEAR = 1 << 8
 _LOOK, _HOLE, _PAST_END = 0, 1, 2
 _CODES = {_HOLE: "unit-hole", _PAST_END: "unit-points-past-log-end"}
@@ -41,20 +41,21 @@ class OrphanUnits:
         self.log = log
 
     def log_begins(self, log: CommitLog, begin: int) -> None:
-        """What lies before ``begin`` is not asked for any more."""
+        """Call this when the log now begins at ``begin``: units that point before it are no
+        findings any more."""
         self.log, self._log_min = log, begin
 
     def close(self) -> None:
         self.end.close()
 
     def check_rest(self, state: QueueState) -> Iterator[Finding]:
-        """Units behind the last one that a record has asked for; zeros up to the end of the last
-        file are still to be written."""
+        """The findings of the units behind the last one that a record has asked for. Zeros up to
+        the end of the last file are no findings: they are preallocated."""
         return self.check(state, state.proven_end, self._end_of(state))
 
     def check_to(self, state: QueueState, log_end: int) -> Iterator[Finding]:
-        """Units behind the last one that a record has asked for, up to the first that points to
-        ``log_end`` or behind it."""
+        """The findings of the units behind the last one that a record has asked for, up to the
+        first that points to ``log_end`` or behind it."""
         assert state.queue is not None
         start = end = state.proven_end
         while len(window := state.queue.window(end, _NEAR)):
@@ -66,7 +67,8 @@ class OrphanUnits:
         return self.check(state, start, end)
 
     def check(self, state: QueueState, start: int, end: int) -> Iterator[Finding]:
-        """Orphans at queue offsets ``[start, end)``; neighbours of a kind are one finding."""
+        """The findings of the orphan units at queue offsets ``[start, end)``. Neighbours with the
+        same damage are one finding."""
         last: FindingSpan | None = None
         for span in self._spans(state, start, end):
             if last is not None and last.goes_on(span):
@@ -98,7 +100,7 @@ class OrphanUnits:
                     yield self._span(state, queue_offset + first, unit, code, count)
 
     def _end_of(self, state: QueueState) -> int:
-        """Where the queue's unwritten rest begins."""
+        """The queue offset behind the last unit that has any byte other than 0. Cached."""
         if state.written_end is None:
             state.written_end = _written_end(state)
         return state.written_end
@@ -106,8 +108,8 @@ class OrphanUnits:
     def _windows(
         self, state: QueueState, start: int, end: int
     ) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """Units of a range, window by window, with the queue offset of the first; offsets that no
-        file holds are left out."""
+        """The units of a range, window by window: the queue offset of the first, and an array of
+        ``unit_dtype``. Offsets that are in no file are left out."""
         assert state.queue is not None
         while start < end:
             window = state.queue.window(start, min(end - start, _WINDOW))
@@ -124,7 +126,7 @@ class OrphanUnits:
     def _looked_up(
         self, state: QueueState, queue_offset: int, window: NDArray[np.void], first: int, count: int
     ) -> Iterator[FindingSpan]:
-        """Units that point into the log."""
+        """Classifies units that point into the log, by the record there."""
         for row in range(first, first + count):
             unit = Unit._make(window[row].tolist())
             code = self._classify(unit, queue_offset + row, state)
@@ -154,13 +156,14 @@ class OrphanUnits:
             # Its record comes later in the log: the queue has begun again.
             return None
         if is_without_place(record) and record.topic == state.topic:
-            return "queue-place-impossible"  # The unit is right, which a new one would not be.
+            return "queue-place-impossible"  # The record is wrong; a rebuilt unit would be, too.
         is_its = (record.topic, record.queue_id) == queue or any(one[:2] == queue for one in own)
         return "unit-misplaced" if is_its else "unit-of-other-queue"
 
     def _is_proof(self, state: QueueState, queue_offset: int, unit: Unit) -> bool:
-        """Whether the unit rather says what its record was than the other way round: the record has
-        no unit where it says, no record says that it belongs here, and the unit before is right."""
+        """Whether the unit is evidence that its record was damaged, and is not wrong itself. It is
+        if the record has no unit in the queue that it names, and the unit before this one is
+        right, or this one is the queue's first."""
         record = self.log.find_record(unit.physical_offset)
         assert record is not None
         if paths.topic_directory_problem(record.topic) is None:
@@ -182,7 +185,8 @@ class OrphanUnits:
         return unit is not None and unit.physical_offset == physical_offset
 
     def _came_later(self, offset: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Units of records that were appended after the log was read."""
+        """Which units (bool, by row) belong to records that were appended after the log was
+        read."""
         read_to = self.end.read_to
         if read_to is None or not (offset >= read_to).any():
             return np.zeros(len(offset), bool)
@@ -192,7 +196,7 @@ class OrphanUnits:
 
 
 def _stretches(rows: NDArray[np.intp], kind: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """``(first row, count)`` of rows that follow each other and are of one kind."""
+    """``(first row, count)`` of each run of consecutive rows with the same kind."""
     if not len(rows):
         return
     breaks = (np.diff(rows) != 1) | (np.diff(kind[rows]) != 0)
@@ -202,7 +206,7 @@ def _stretches(rows: NDArray[np.intp], kind: NDArray[np.int64]) -> Iterator[tupl
 
 
 def _written_end(state: QueueState) -> int:
-    """Queue offset behind the last unit of which anything was written."""
+    """The queue offset behind the last unit that has any byte other than 0; 0 without one."""
     assert state.queue is not None
     files = state.queue.files
     for number in reversed(range(len(files.entries))):

@@ -1,4 +1,5 @@
-"""The extension of the queues: what units say through it, and its files."""
+"""Checks the extension of the queues (``consumequeue_ext``): the tags codes to which units refer
+there, and its files."""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ _UNCLAIMED = "extension-file-unclaimed"
 def resolve_ext(
     queue: ConsumeQueue, log: CommitLog, window: NDArray[np.void], codes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Tags codes with addresses looked up; one that leads nowhere, or to another message's unit,
-    stays as it is. Bit maps follow from a broker's filters and not from the log."""
+    """Replaces addresses in ``codes`` (int64, parallel to ``window``), in place, by the tags codes
+    at these addresses. An address stays as it is if it leads nowhere, or to another message's unit.
+    Bit maps are not checked: they come from a broker's filters, not from the log."""
     assert queue.ext is not None
     for row in np.flatnonzero(codes <= constants.MAX_ADDR).tolist():
         unit = Unit._make(window[row].tolist())
@@ -38,7 +40,7 @@ def resolve_ext(
 
 
 def describe_ext(queue: ConsumeQueue, unit: Unit) -> str:
-    """What stands in the extension for a unit, for a finding; empty without an address."""
+    """What a finding says of a unit's extension unit; empty if the unit has no address."""
     if not is_ext_addr(unit.tags_code):
         return ""
     found = queue.ext.get(unit.tags_code) if queue.ext is not None else None
@@ -48,7 +50,8 @@ def describe_ext(queue: ConsumeQueue, unit: Unit) -> str:
 
 
 def check_ext_directory(root: Path, config: MessageStoreConfig) -> Iterator[Finding]:
-    """Names and lengths of the extension's files, and those of queues that are not there."""
+    """Checks names and lengths of the extension's files, and finds extensions of queues that do not
+    exist."""
     base = root / paths.CONSUME_QUEUE_EXT
     if not base.is_dir():
         return
@@ -61,10 +64,10 @@ def check_ext_directory(root: Path, config: MessageStoreConfig) -> Iterator[Find
 def check_ext_files(
     root: Path, config: MessageStoreConfig, queue: ConsumeQueue
 ) -> Iterator[Finding]:
-    """Sizes that keep a broker from starting, and extension files behind the last address that one
-    of a queue's newest units has, or of a queue whose units have none: a broker removes them
-    (``ConsumeQueueExt#truncateByMaxAddress``). Files before the first unit's are left by retention,
-    which takes them later."""
+    """The findings of one queue's extension files: a size that keeps a broker from starting, and
+    files that a start removes (``ConsumeQueueExt#truncateByMaxAddress``). These are the files
+    behind the newest address in the queue's last three files, or all files if there is none. Files
+    before the first address are no finding: retention removes them later."""
     if queue.ext is None:
         return
     newest = queue.newest_address()
@@ -91,7 +94,7 @@ def _unclaimed(
     ext = ConsumeQueueExt(directory)
     try:
         for number, entry in enumerate(ext.files.entries):
-            # A file of zeros was made ahead.
+            # A file of zeros is preallocated.
             if entry.file_from_offset > newest and ext.files.file(number).end_of_data(0):
                 yield finding(
                     _UNCLAIMED,

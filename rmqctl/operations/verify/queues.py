@@ -1,8 +1,8 @@
-"""Queues against the log, in both directions.
+"""Checks the consume queues against the log, in both directions.
 
-Records come in log order, in batches; each is compared with the unit at its queue offset. Orphan
-units, for which no record has asked, are classified then. Memory holds one state a queue and one
-bulk of expected units.
+Records come in log order, in batches. Each is compared with the unit at its queue offset. Then the
+orphan units, for which no record has asked, are classified. Memory holds one state for each queue,
+and one bulk of expected units.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from rmqctl.operations.verify.topics import is_deleted, known_topics
 
 
 class QueueChecker:
-    """Checks all queues; feed :meth:`add` in log order, then :meth:`finish`.
+    """Checks all queues. Call :meth:`add` with the batches in log order, then :meth:`finish`.
 
-    Or queue by queue: :meth:`log_ends` first, then :meth:`add` of all of one queue and
-    :meth:`finish_queue`, and :meth:`waits` behind the last one.
+    Or check queue by queue: call :meth:`log_ends` first, then for each queue :meth:`add` with all
+    of its units and :meth:`finish_queue`, and :meth:`waits` after the last queue.
     """
 
     def __init__(
@@ -58,39 +58,39 @@ class QueueChecker:
         self._pending_units = 0
         self._waits = Waits()
         self._records = UnitChecker(self._orphans, self._waits, snapshot.waiting_from)
-        #: Called before each queue; may raise, to end the check.
+        #: Called before each queue. It may raise to end the check.
         self.step: Callable[[], None] = lambda: None
 
     @property
     def checked(self) -> int:
-        """Queues looked at so far that are there."""
+        """How many queues were checked so far, without those that do not exist."""
         return sum(state.queue is not None for state in self._states.values())
 
     @property
     def units(self) -> int:
-        """Units looked at so far."""
+        """How many units were checked so far."""
         return self._records.units + self._orphans.units + self._batches.units
 
     @property
     def wants_records(self) -> bool:
-        """Whether :meth:`look_at` is to see every record."""
+        """Whether :meth:`look_at` must be called with every record."""
         return bool(self._snapshot.batch_topics)
 
     def look_at(self, batch: Batch, units: UnitBatch) -> Iterator[Finding]:
-        """What is to be said of records, and of the units that they ask for, beside what
-        :meth:`add` compares: of batch queues."""
+        """Checks what :meth:`add` does not compare: here the units of batch queues. ``units`` are
+        those that the records of ``batch`` ask for."""
         self._batches.step = self.step
         yield from self._batches.add(batch_queue_units(batch, self._dispatcher))
 
     def add(self, batch: UnitBatch | Plain) -> Iterator[Finding]:
-        """Takes the units that a batch of records, or plain ones, ask for."""
+        """Takes the units that records ask for, and compares them bulk by bulk."""
         self._pending.append(batch)
         self._pending_units += batch.units if isinstance(batch, Plain) else len(batch.size)
         if self._pending_units >= bulk_units(len(self._states)):
             yield from self._check_pending()
 
     def add_stored(self, topic: str, queue_id: int, units: StoredUnits) -> Iterator[Finding]:
-        """Takes units of one queue, in their turn, that are known to stand in its files."""
+        """Takes units of one queue, in log order, that are known to be in its files."""
         yield from self._check_pending()
         if not self._is_not_checked(topic):
             state = self._state(topic, queue_id)
@@ -98,18 +98,18 @@ class QueueChecker:
             yield from self._unless_removed(state, found)
 
     def log_ends(self, log_end: int) -> None:
-        """The log was checked up to there."""
+        """Call this when the log was checked up to its end, ``log_end``."""
         self._orphans.end.reached(log_end)
 
     def log_begins(self, log: CommitLog, begin: int) -> None:
-        """Goes on with ``log`` as it is now: what lies before ``begin`` is gone, as after a
-        retention, or not looked at."""
+        """Call this when the log now begins at ``begin``, or is checked from there only: after
+        retention has removed files, or for ``resume_from``. ``log`` is the log opened anew."""
         self._orphans.log_begins(log, begin)
         self._batches.log_begins(log, begin)
 
     def pause(self, log_end: int) -> Iterator[Finding]:
-        """After the last record that is read, where the log goes on at ``log_end``: what the
-        records before it ask for, and the units that point before it."""
+        """Call this after the last record of a stretch, when the log goes on at ``log_end``. Yields
+        the findings of the records up to there, and of the units that point before it."""
         yield from self._check_pending()
         for state in self._states.values():
             if state.queue is not None:
@@ -120,7 +120,8 @@ class QueueChecker:
         yield from waits_findings(self._snapshot, [self.waits(), self._batches.waits])
 
     def finish(self, log_end: int) -> Iterator[Finding]:
-        """After the last record: the findings of all orphan units."""
+        """Call this after the last record. Yields the findings of all orphan units, and those over
+        all queues."""
         self.log_ends(log_end)
         yield from self._check_pending()
         of_batches = list(self._batches.finish(log_end)) if self._snapshot.compares_files else []
@@ -132,7 +133,7 @@ class QueueChecker:
         yield from _behind_findings(every)
 
     def finish_queue(self, topic: str, queue_id: int) -> Iterator[Finding]:
-        """After a queue's last record: the findings of its orphan units."""
+        """Call this after a queue's last record. Yields the findings of its orphan units."""
         if self._is_not_checked(topic):
             self._pending, self._pending_units = [], 0
             return
@@ -142,7 +143,7 @@ class QueueChecker:
             yield from self._unless_removed(state, self._finish_queue(state))
 
     def waits(self) -> Waits:
-        """What is one finding over all queues, up to here."""
+        """What was counted so far for the findings over all queues."""
         self._waits.missing = [
             (s.topic, s.queue_id, s.path, s.missing, s.first_missing)
             for s in self._states.values()
@@ -157,7 +158,8 @@ class QueueChecker:
     # --- queues --------------------------------------------------------------------------
 
     def _is_not_checked(self, topic: str) -> bool:
-        """Whether there is nothing to compare of a topic's queues, or :meth:`look_at` does."""
+        """Whether :meth:`add` does not compare the queues of a topic: they cannot be compared, or
+        they are batch queues, which :meth:`look_at` checks."""
         return self._snapshot.not_compared is not None or topic in self._snapshot.batch_topics
 
     def _check_pending(self) -> Iterator[Finding]:
@@ -169,7 +171,7 @@ class QueueChecker:
             yield from self._unless_removed(state, self._records.check(state, units))
 
     def _unless_removed(self, state: QueueState, findings: Iterator[Finding]) -> Iterator[Finding]:
-        """Findings of a queue, up to where a broker's retention removes what is to be read."""
+        """The findings of a queue. They end where a broker's retention removes a file in use."""
         self.step()
         try:
             yield from findings
@@ -185,7 +187,7 @@ class QueueChecker:
             where, is_refused = self._path_of(topic, queue_id), False
             try:
                 queue = self._open(topic, queue_id)
-            except CannotRead:  # Found elsewhere; nothing is known of its units.
+            except CannotRead:  # The check of the directories reports it. Its units are unknown.
                 queue, is_refused = None, True
             state = QueueState(queue, topic, queue_id, where, self._snapshot.queue_file_size)
             state.was_removed = is_refused
@@ -193,7 +195,7 @@ class QueueChecker:
         return state
 
     def _queues(self) -> Iterator[tuple[str, int]]:
-        """Topic and number of every queue that is there."""
+        """Topic and queue id of every queue that has a directory."""
         for where in queue_directories(self._root / paths.CONSUME_QUEUE):
             yield where.topic, where.queue_id
 
@@ -201,8 +203,8 @@ class QueueChecker:
         return f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}"
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue as its files are; None without files, or when their lengths are wrong (found
-        elsewhere). :raises CannotRead: the system refuses one."""
+        """The queue as its files are; None without files, or if their lengths are wrong, which the
+        check of the directories reports. :raises CannotRead: the system refuses a file."""
         where = self._root / paths.CONSUME_QUEUE / topic / str(queue_id)
         ext = self._root / paths.CONSUME_QUEUE_EXT / topic / str(queue_id)
         try:
@@ -218,7 +220,7 @@ class QueueChecker:
         return queue if queue.files.entries else None
 
     def _finish_queue(self, state: QueueState) -> Iterator[Finding]:
-        """Orphan units of the queue, and its extension files."""
+        """The findings of the queue's orphan units and of its extension files."""
         assert state.queue is not None
         yield from state.release()
         if not state.started:
@@ -229,14 +231,15 @@ class QueueChecker:
 
 
 def waits_findings(snapshot: Snapshot, waits: Iterable[Waits]) -> Iterator[Finding]:
-    """Findings over all queues, which were checked in parts."""
+    """The findings over all queues, when these were checked in parts."""
     every = list(waits)
     yield from missing_findings(snapshot, every)
     yield from _behind_findings(every)
 
 
 def missing_findings(snapshot: Snapshot, waits: Iterable[Waits]) -> Iterator[Finding]:
-    """Queues without files."""
+    """The findings of queues that should exist but have no files: one for each queue, or one for
+    all if no queue has a unit."""
     missing = sorted(queue for one in waits for queue in one.missing)
     if missing and snapshot.waiting_from is None:
         yield finding(

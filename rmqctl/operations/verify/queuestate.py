@@ -1,4 +1,4 @@
-"""The state of one queue while it is checked, and what several queues have in common."""
+"""The state of one queue while it is checked, and what is counted over all queues."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.operations.verify.findings import Finding, finding
 
-#: Spans of one queue that are held back at a time.
+#: How many spans of one queue are held back at a time.
 _MOST_SPANS = 8
 
 
 @dataclass(slots=True)
 class FindingSpan:
-    """Neighbouring units with one kind of damage, or records that lack theirs: one finding.
-    ``count`` is their number; the other fields are those of the first."""
+    """Neighbouring units with the same damage, or neighbouring records without units: one finding.
+    ``count`` is how many they are. The other fields are those of the first."""
 
     code: str
     queue_offset: int
@@ -24,23 +24,27 @@ class FindingSpan:
     count: int = 1
     expected: str | None = None
     found: str | None = None
-    #: What is to be done about it, where that is not what the code says.
+    #: The advice, if it is not that of the code.
     advice: str | None = None
 
     def goes_on(self, other: FindingSpan) -> bool:
-        """Whether ``other`` is of the same kind and follows."""
+        """Whether ``other`` has the same damage and begins where this span ends."""
         is_same = (self.code, self.advice) == (other.code, other.advice)
         return is_same and self.queue_offset + self.count == other.queue_offset
 
 
 @dataclass(slots=True)
 class QueueState:
-    """How far one queue is proven: records in log order have asked for the units before queue
-    offset ``proven_end``; ``next_offset`` is the one behind that of the last record.
+    """How far the check of one queue has come.
 
-    ``shift`` is how many units the stored ones stand from where their records say, 0 in a sound
-    queue. ``queue`` is None when it has no files. ``spans`` are held back until the next sound
-    unit: before that the log may begin the queue again, and they are no damage.
+    The records so far have asked for the units up to queue offset ``proven_end``. ``next_offset``
+    is the queue offset that the next record should have; -1: none is expected. ``shift`` is how
+    many units behind their records' queue offsets the stored units are: 0 in a sound queue,
+    negative where units were left out. ``queue`` is None if it has no files.
+
+    ``spans`` are findings that are held back until the next sound unit. Until then a later record
+    may show that the topic was deleted and made anew, so that the queue began again: then they are
+    no damage.
     """
 
     queue: ConsumeQueue | None
@@ -60,20 +64,21 @@ class QueueState:
 
     @property
     def first_queue_offset(self) -> int:
-        """Queue offset at which the first file begins."""
+        """The queue offset at which the first file begins."""
         assert self.queue is not None
         return max(self.queue.files.min_offset, 0) // UNIT_SIZE
 
     def goes_on(self, count: int) -> None:
-        """So many records more have their units where the proven ones end."""
+        """Notes that the next ``count`` records have their units at ``proven_end``."""
         self.proven_end += count
         self.next_offset = self.proven_end
 
-    #: What is to be done about it, where that is not what the code says.
+    #: The advice of this queue's findings, if it is not that of their codes.
     advice: str | None = None
 
     def position(self, queue_offset: int) -> int | None:
-        """Position in its file (bytes) of the unit at a queue offset; None: it is in none."""
+        """The position (bytes) in its file of the unit at a queue offset; None if the queue is not
+        in files."""
         if self.queue is not None and not self.queue.in_files:
             return None
         return queue_offset * UNIT_SIZE % self.file_size
@@ -84,7 +89,8 @@ class QueueState:
         return finding(code, path=self.path, topic=self.topic, queue_id=self.queue_id, **fields)
 
     def hold_back(self, span: FindingSpan) -> Iterator[Finding]:
-        """Keeps a span, or adds it to the last one; yields the oldest when there are too many."""
+        """Holds a span back, joined to the last one if it follows that. Yields the finding of the
+        oldest span when there are too many."""
         if self.spans and self.spans[-1].goes_on(span):
             self.spans[-1].count += span.count
             return
@@ -93,7 +99,7 @@ class QueueState:
             yield self.finding_of(self.spans.pop(0))
 
     def release(self) -> Iterator[Finding]:
-        """The findings that were held back."""
+        """Yields the findings that were held back, and forgets them."""
         spans, self.spans = self.spans, []
         return map(self.finding_of, spans)
 
@@ -116,10 +122,11 @@ class QueueState:
 
 @dataclass
 class Waits:
-    """What is one finding over all queues: those without files, and records not yet dispatched.
+    """What is counted over all queues: queues without files, and records not yet dispatched.
 
-    ``missing``: topic, queue id, path, records without a unit, physical offset of the first.
-    ``behind`` counts records, ``behind_first`` is the physical offset of the first.
+    ``missing`` has for each queue without files: topic, queue id, path, number of records without
+    a unit, and the physical offset of the first of these. ``behind`` is how many records are not
+    dispatched yet, ``behind_first`` the physical offset of the first.
     """
 
     missing: list[tuple[str, int, str, int, int]] = field(default_factory=list)

@@ -1,6 +1,7 @@
 """Compares the units that records ask for with those in a queue's files.
 
-A unit is looked for at ``unit_offset``: the queue offset of its record, plus the queue's shift.
+A unit is expected at ``unit_offset``: the queue offset of its record, plus the shift of the queue
+(:class:`~rmqctl.operations.verify.queuestate.QueueState`).
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ from rmqctl.operations.verify.queueext import describe_ext, resolve_ext
 from rmqctl.operations.verify.queuestate import FindingSpan, QueueState, Waits, describe
 from rmqctl.operations.verify.storedunits import StoredUnits
 
-#: Units that are compared at once, the least and the most: few behind a wrong one, soon many again.
+#: How many units are compared at once, at least and at most. Behind a wrong unit the check begins
+#: with few, and takes four times as many each time.
 _WINDOW = (1 << 8, 1 << 16)
-#: Wrong units that are classified at once: few where the kinds change, else many.
+#: How many wrong units are classified at once: first few, and many if these are all of one kind.
 _WRONG = (1 << 4, 1 << 10)
-#: Units: how far before its own offset a misplaced unit is looked for.
+#: How many units before its own offset a misplaced unit is searched.
 _MOST_SHIFT = 64
 _SAME, _UNWRITTEN, _LATE, _OTHER = range(4)
 
 
 class ExpectedUnits(NamedTuple):
-    """Units of one queue as records ask for them: parallel arrays in log order, of one length."""
+    """The units for which the records of one queue ask: parallel arrays in log order, of shape
+    ``(units,)``."""
 
     queue_offset: NDArray[np.int64]
     physical_offset: NDArray[np.int64]
@@ -41,10 +44,11 @@ class ExpectedUnits(NamedTuple):
 
 
 class UnitChecker:
-    """Checks records of one queue after the other; ``units`` counts those that it has compared.
+    """Checks the units of one queue after the other. ``units`` counts those that it has compared.
 
-    ``orphans`` classifies the units between two records, which no record asks for. ``waits`` gets
-    queues without files, and records that only wait for their dispatch.
+    ``orphans`` classifies units between those of two records, for which no record asks. ``waits``
+    counts queues without files, and records that are not dispatched yet. These have physical
+    offsets from ``waiting_from`` on; None: all records must have units.
     """
 
     def __init__(self, orphans: OrphanUnits, waits: Waits, waiting_from: int | None) -> None:
@@ -54,7 +58,8 @@ class UnitChecker:
         self._waiting_from = waiting_from
 
     def check(self, state: QueueState, wanted: UnitsOfQueue | UnitRun) -> Iterator[Finding]:
-        """Compares one queue's wanted units, in log order, with those in its files."""
+        """Compares the units that records ask for in one queue, in log order, with those in its
+        files."""
         if state.queue is not None and not state.started:
             yield from self._begin(state, wanted.first[0])
         if state.queue is not None and self._are_stored(state, wanted):
@@ -81,7 +86,7 @@ class UnitChecker:
     def check_stored(
         self, state: QueueState, topic_number: int, units: StoredUnits
     ) -> Iterator[Finding]:
-        """The same for units that are known to stand in the queue's files."""
+        """Does the same for units that are known to be in the queue's files."""
         if state.queue is None:
             if not state.was_removed:
                 state.was_removed = True
@@ -96,14 +101,14 @@ class UnitChecker:
             yield from state.release()
             state.queue.close()
             return
-        # What came before decides what they are: the queue may have begun again.
+        # They do not follow the units before them: the queue may have begun again.
         stored = memoryview(_units(state.queue, first, first + count).tobytes())
         yield from self.check(state, UnitRun(topic_number, state.queue_id, first, stored))
 
     @staticmethod
     def _are_stored(state: QueueState, wanted: UnitsOfQueue | UnitRun) -> bool:
-        """Whether units that go on where the queue is proven stand there byte for byte, as all of a
-        sound queue do."""
+        """Whether ``wanted`` follows the units before it, and is in the files byte for byte. In a
+        sound queue this is always so."""
         assert state.queue is not None
         unit_offset, _ = wanted.first
         goes_on = not state.shift and unit_offset == state.proven_end
@@ -120,16 +125,17 @@ class UnitChecker:
         return True
 
     def _begin(self, state: QueueState, first: int) -> Iterator[Finding]:
-        """Before the queue's first record: units of messages that retention removed."""
+        """Checks the units before that of the queue's first record. They should all be of messages
+        that retention has removed."""
         state.started, state.proven_end = True, first
         yield from self._orphans.check(state, state.first_queue_offset, first)
 
     def _check_stretch(self, state: QueueState, stretch: ExpectedUnits) -> Iterator[Finding]:
-        """A stretch of records with consecutive queue offsets."""
+        """Checks a stretch of records with consecutive queue offsets."""
         first = int(stretch.queue_offset[0]) + state.shift
         repeated, count = 0, len(stretch.size)
         if int(stretch.queue_offset[0]) == state.next_offset:
-            pass  # One stretch, whose records came in two bulks.
+            pass  # The last stretch goes on: its records came in two bulks.
         elif first > state.proven_end:
             yield from self._orphans.check(state, state.proven_end, first)
         elif first < state.proven_end:
@@ -145,14 +151,14 @@ class UnitChecker:
                 done += yield from self._mismatch(state, stretch, done)
         end = int(stretch.queue_offset[-1]) + 1
         state.proven_end = max(state.proven_end, end + state.shift)
-        # Repeated to its end, it may go on to be.
+        # If all offsets were repeated, those of the next bulk may be, too.
         state.next_offset = -1 if repeated == count else end
 
     def _again(self, state: QueueState, stretch: ExpectedUnits) -> Generator[Finding, None, int]:
-        """Records whose queue offsets earlier records have had; returns how many were dealt with.
+        """Deals with records that have queue offsets of earlier records. Returns how many are done.
 
-        Where the units are the later ones' a topic was deleted, with its queues, and made anew.
-        Where they are the earlier ones' an offset was given twice.
+        If the units are those of the later records, the topic was deleted, with its queues, and
+        made anew. If they are those of the earlier records, offsets were given twice.
         """
         first = int(stretch.queue_offset[0])
         if self._matching(state, stretch, 0):
@@ -178,7 +184,7 @@ class UnitChecker:
         return count
 
     def _matching(self, state: QueueState, stretch: ExpectedUnits, done: int) -> int:
-        """How many rows from ``done`` on have their unit."""
+        """How many records, from row ``done`` on, have their unit."""
         assert state.queue is not None
         matched, length = 0, _WINDOW[0]
         while done + matched < len(stretch.size):
@@ -199,8 +205,8 @@ class UnitChecker:
     def _same(
         self, state: QueueState, stretch: ExpectedUnits, at: int, window: NDArray[np.void]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Whether the units of a window name the records from row ``at`` on, and have their
-        tags codes."""
+        """Compares the units of a window with the records from row ``at`` on. Returns two arrays of
+        bool, by row: whether physical offset and size are right, and whether the tags code is."""
         assert state.queue is not None
         end = at + len(window)
         codes = window["tags_code"].astype(np.int64)
@@ -216,8 +222,8 @@ class UnitChecker:
     def _mismatch(
         self, state: QueueState, stretch: ExpectedUnits, row: int
     ) -> Generator[Finding, None, int]:
-        """Records whose unit is not as it should be, from ``row`` on; returns how many were dealt
-        with."""
+        """Deals with records from ``row`` on that have the same kind of wrong unit, or none.
+        Returns how many are done."""
         assert state.queue is not None
         unit_offset = int(stretch.queue_offset[row]) + state.shift
         stored, kind = self._wrong_units(state, stretch, row)
@@ -230,8 +236,8 @@ class UnitChecker:
         wanted = _packed(stretch, row, count)
         waiting = self._waiting(stretch.physical_offset[row : row + count])
         if waiting == count:
-            # Where a start cuts the queue and dispatches again, or what a kill has torn at its end
-            # and the next writer completes.
+            # The next start dispatches these records again. Then unwritten units are no damage, nor
+            # is a torn one at the end of the queue.
             is_last = unit_offset + np.arange(count) >= state.queue.max_offset - 1
             is_written = (stored["physical_offset"] >= 0) & (stored["size"] > 0)
             mended = ~is_written | (is_last & _are_cut_short(stored, wanted))
@@ -266,8 +272,9 @@ class UnitChecker:
     def _wrong_units(
         self, state: QueueState, stretch: ExpectedUnits, row: int
     ) -> tuple[NDArray[np.void], int]:
-        """The units from ``row`` on that are wrong in one way, some hundreds at most, and the way;
-        no unit: no file holds the offset of the first."""
+        """The units from ``row`` on that are wrong in the same way, at most a thousand, and the
+        way: ``_UNWRITTEN``, ``_LATE`` or ``_OTHER``. No units if the first one's offset is in no
+        file."""
         assert state.queue is not None
         unit_offset = int(stretch.queue_offset[row]) + state.shift
         for length in _WRONG:
@@ -283,10 +290,11 @@ class UnitChecker:
     def _kinds(
         self, state: QueueState, stretch: ExpectedUnits, row: int, window: NDArray[np.void]
     ) -> NDArray[np.int64]:
-        """What is wrong with the units of a window, the rows from ``row`` on."""
+        """What is wrong with each unit of a window, which begins with that of ``row``: int64."""
         same_record, same_code = self._same(state, stretch, row, window)
         is_late = same_record & (state.topic == constants.RMQ_SYS_SCHEDULE_TOPIC)
-        # What the engine would not take for a unit may still be one that was damaged.
+        # Only zeros count as unwritten. The engine takes other bytes for no unit, too, but they can
+        # be one that was damaged.
         written = (window["physical_offset"] != 0) | (window["size"] != 0)
         written |= window["tags_code"] != 0
         kinds = np.where(is_late, _LATE, _OTHER)
@@ -296,7 +304,7 @@ class UnitChecker:
 
     @staticmethod
     def _in_no_file(queue: ConsumeQueue, unit_offset: int, count: int) -> int:
-        """How many of ``count`` offsets no file holds; none holds the first."""
+        """How many of ``count`` consecutive offsets are in no file. The first one is in none."""
         starts = (entry.file_from_offset // UNIT_SIZE for entry in queue.files.entries)
         following = next((start for start in starts if start > unit_offset), None)
         return count if following is None else min(count, following - unit_offset)
@@ -304,9 +312,9 @@ class UnitChecker:
     def _note_lost(
         self, state: QueueState, stretch: ExpectedUnits, row: int, count: int
     ) -> Iterator[Finding]:
-        """Records without a unit: behind the newest unit they only wait for dispatch, but for those
-        in front of the files that a start reads. It takes their places for taken, and passes over
-        them (``ConsumeQueue#recover``, ``#putMessagePositionInfo``)."""
+        """Notes records without units. Those that the next start dispatches only wait. But a start
+        reads only the last files of a queue: it takes the places before these for written, and
+        skips their records (``ConsumeQueue#recover``, ``#putMessagePositionInfo``)."""
         offsets, never = stretch.physical_offset[row : row + count], 0
         if state.queue is not None:
             never = passed_over(state.queue, int(stretch.queue_offset[row]) + state.shift)
@@ -323,7 +331,7 @@ class UnitChecker:
             )
 
     def _note_missing(self, state: QueueState, expected: ExpectedUnits) -> None:
-        """Records of a queue without files."""
+        """Notes records of a queue without files."""
         offsets = expected.physical_offset
         waiting = self._waiting(offsets)
         if waiting:
@@ -334,17 +342,17 @@ class UnitChecker:
             state.missing += len(offsets) - waiting
 
     def _waiting(self, offsets: NDArray[np.int64]) -> int:
-        """How many of the records at ``offsets``, the last ones, may still wait for dispatch."""
+        """How many of the records at ``offsets`` may still wait for dispatch: always the last."""
         return 0 if self._waiting_from is None else int((offsets >= self._waiting_from).sum())
 
 
 def _leading(which: NDArray[np.bool_]) -> int:
-    """How many rows, from the first on, are true."""
+    """How many rows are true before the first that is not."""
     return len(which) if which.all() else int(np.argmin(which))
 
 
 def _packed(stretch: ExpectedUnits, row: int, count: int) -> NDArray[np.void]:
-    """The units of ``count`` records, from ``row`` on, as they are stored."""
+    """The units of ``count`` records, from ``row`` on, as an array of ``unit_dtype``."""
     units = np.empty(count, unit_dtype())
     for name in ("physical_offset", "size", "tags_code"):
         units[name] = getattr(stretch, name)[row : row + count]
@@ -352,8 +360,7 @@ def _packed(stretch: ExpectedUnits, row: int, count: int) -> NDArray[np.void]:
 
 
 def _are_cut_short(stored: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Which stored units are what a store of the wanted ones leaves that was cut: the rest of them
-    is zeros."""
+    """Which stored units (bool, by row) are torn: each byte is that of the wanted unit, or 0."""
     found, whole = (
         np.frombuffer(units.tobytes(), np.uint8).reshape(-1, UNIT_SIZE)
         for units in (stored, wanted)
@@ -363,21 +370,24 @@ def _are_cut_short(stored: NDArray[np.void], wanted: NDArray[np.void]) -> NDArra
 
 
 def _shifts(queue: ConsumeQueue, wanted: NDArray[np.void], unit_offset: int) -> NDArray[np.int64]:
-    """How far from its own offset each wanted unit stands, the first one's being ``unit_offset``,
-    when the queue was built with a gap; 0 where it is not among the ``_MOST_SHIFT`` before."""
+    """How far from its own offset each wanted unit is stored, if units before it were left out:
+    int64, in units, negative. The first one's own offset is ``unit_offset``. 0 if a unit is not
+    among the ``_MOST_SHIFT`` units before its own offset."""
     before = _units(queue, unit_offset - _MOST_SHIFT, unit_offset + len(wanted) - 1)
     offsets = before["physical_offset"].astype(np.int64)
     near = np.lib.stride_tricks.sliding_window_view(offsets, _MOST_SHIFT)
     rows, back = np.nonzero(near == wanted["physical_offset"].astype(np.int64)[:, np.newaxis])
     same = before[rows + back] == wanted[rows]
     shifts = np.zeros(len(wanted), np.int64)
-    # The last one that is stored counts: the first of those at which a unit stands.
+    # A unit that is stored several times counts at the first place: of several assignments to one
+    # row the last one stays, so they are made in reverse order.
     shifts[rows[same][::-1]] = back[same][::-1] - _MOST_SHIFT
     return shifts
 
 
 def _units(queue: ConsumeQueue, start: int, end: int) -> NDArray[np.void]:
-    """The units at queue offsets ``[start, end)``; zeros where no file holds one."""
+    """The units at queue offsets ``[start, end)`` as an array of ``unit_dtype``; zeros for offsets
+    that are in no file."""
     found = np.zeros(end - start, unit_dtype())
     at = max(start, 0)
     while at < end:

@@ -1,5 +1,8 @@
-"""Queues in RocksDB (5.x) against the log: their units as those in files, with the store time that
-only these have, and what the column family ``offset`` says of where they begin and end."""
+"""Checks queues in RocksDB (5.x) against the log.
+
+Their units are checked like those in files. Also checked are the store time, which only these units
+have, and where the column family ``offset`` says that a queue begins and ends.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,14 @@ if TYPE_CHECKING:
 def queue_checker(
     snapshot: Snapshot, log: CommitLog, topics: TopicTable, damaged: Ranges
 ) -> QueueChecker:
-    """What checks the queues of a store, wherever they are."""
+    """The checker for the queues of a store, in files or in RocksDB."""
     make = QueueChecker if snapshot.rocksdb is None else RocksDBQueueChecker
     return make(snapshot, log, topics, damaged)
 
 
 class RocksDBQueueChecker(QueueChecker):
-    """:class:`QueueChecker` of queues in RocksDB. That something cannot be read is told once,
-    behind what is found in the rest."""
+    """:class:`QueueChecker` for queues in RocksDB. If something cannot be read, one finding after
+    all others says so."""
 
     def __init__(
         self, snapshot: Snapshot, log: CommitLog, topics: TopicTable, damaged: Ranges
@@ -65,7 +68,7 @@ class RocksDBQueueChecker(QueueChecker):
     # --- store times ---------------------------------------------------------------------
 
     def look_at(self, batch: Batch, units: UnitBatch) -> Iterator[Finding]:
-        """Units whose store time is not their record's."""
+        """The findings of units whose store time is not that of their record."""
         rows = np.searchsorted(batch.physical_offset, units.physical_offset)
         times = batch.store_timestamp[rows]
         order = np.lexsort((units.queue_offset, units.queue_id, units.topic_id))
@@ -103,8 +106,9 @@ class RocksDBQueueChecker(QueueChecker):
     def _wrong_times(
         self, topic: str, queue_id: int, wanted: list[tuple[int, int, int]]
     ) -> Iterator[tuple[int, int, int, int]]:
-        """Queue offset, physical offset, and the time of record and unit, of those that differ;
-        ``wanted`` (in the order of queue offsets) are queue offset, physical offset and time."""
+        """Yields, for each unit with a wrong store time: queue offset, physical offset, the time
+        (ms) of the record, and that of the unit. ``wanted`` has queue offset, physical offset and
+        time of each record, in the order of queue offsets."""
         database = self._table.database
         for queue_offset, physical_offset, time in wanted:
             unit = database.unit(topic, queue_id, queue_offset)
@@ -127,7 +131,7 @@ class RocksDBQueueChecker(QueueChecker):
         state = super()._state(topic, queue_id)
         if is_new:
             state.advice = ROCKSDB_ANEW
-            # One that is there, and cannot be read, is not missing.
+            # A queue that exists, and cannot be read, is not missing.
             state.was_removed = (topic, queue_id) in self._not_opened
         return state
 
@@ -159,7 +163,7 @@ class RocksDBQueueChecker(QueueChecker):
             yield finding("rocksdb-unreadable", path=self._name, found=self._unreadable.reason)
 
     def _finish_queue(self, state: QueueState) -> Iterator[Finding]:
-        """Orphan units of the queue, and where it begins and ends."""
+        """The findings of the queue's orphan units, and of where it begins and ends."""
         queue = state.queue
         assert isinstance(queue, RocksDBQueue)
         yield from state.release()

@@ -1,4 +1,4 @@
-"""The order of a verification."""
+"""Runs the checks of ``verify``, in their order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _QUEUE_FILES = paths.CONSUME_QUEUE + "/"
 
 @dataclass(slots=True)
 class Summary(Tally):
-    """What was looked at, and how many findings of each severity there were."""
+    """How much was checked, and how many findings of each severity there are."""
 
     records: int = 0
     blanks: int = 0
@@ -59,9 +59,9 @@ class Summary(Tally):
     index_items: int = 0
     min_offset: int = 0
     max_offset: int = 0
-    #: Where to go on, when the time was over before the end of the log.
+    #: The physical offset from which to resume, if the time was over before the end of the log.
     next_offset: int | None = None
-    #: The latest store time of the records, epoch milliseconds; None without any.
+    #: The latest store time of the records, epoch milliseconds; None without records.
     newest_timestamp: int | None = None
 
     def row(self) -> dict[str, object]:
@@ -102,23 +102,26 @@ def verify(
     resume_from: int | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[Finding | Summary]:
-    """Findings of the whole store, then one :class:`Summary`; how many threads (``jobs``) read the
-    log changes neither what they say nor their order. ``progress`` may raise, to end it.
+    """Yields the findings of the whole store, then one :class:`Summary`.
 
-    With ``only`` (of :data:`STRUCTURES`) other structures are not checked, and what is wrong with
-    them is not told. The log is read all the same; without it in ``only`` no body is.
+    ``jobs`` threads read the log. Their number changes neither the findings nor their order.
+    ``progress`` is called with the bytes of log that were checked so far. It may raise to end the
+    check.
 
-    A log can be checked in stretches: with ``is_over``, which is asked again and again, one ends
-    between two records, and the summary's ``next_offset`` is where the next one is to
-    ``resume_from``. What lies before that is not looked at again: units and items that point there
-    are passed over. What needs the end of the log (units and items that point behind it, the
-    checkpoint) is told by the last stretch.
+    With ``only`` (names in :data:`STRUCTURES`) other structures are not checked, and have no
+    findings. The log is read in any case; bodies are read only if ``only`` has ``commitlog``.
+
+    A log can be checked in stretches. ``is_over`` is called often. Once it returns True, the
+    stretch ends between two records, and ``next_offset`` of the summary is the ``resume_from`` of
+    the next stretch. The next stretch passes over units and items that point before it. What needs
+    the end of the log (units and items that point behind it, the checkpoint) is checked by the last
+    stretch.
 
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
-    :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
-    :raises GoesOnNowhere: none starts at ``resume_from``.
-    :raises CannotRead, PermissionError: the system refuses what the check needs; of directories
-        there are findings.
+    :raises FileLengthContradiction: a ``broker.conf`` contradicts the lengths of the files.
+    :raises GoesOnNowhere: no record or blank starts at ``resume_from``.
+    :raises CannotRead, PermissionError: the system refuses what the check needs. First come
+        findings of all directories that it refuses.
     """
     paths.check_store(root)
     summary = Summary()
@@ -135,8 +138,8 @@ def verify(
 def _with_refused(
     root: Path, config: MessageStoreConfig, findings: Iterator[Finding]
 ) -> Iterator[Finding]:
-    """Findings; where a directory is refused that the check cannot do without, every such one
-    before the error that ends it."""
+    """``findings``. If the system refuses what the check needs, the findings of all directories
+    that it refuses come before the error."""
     try:
         yield from findings
     except (CannotRead, PermissionError):
@@ -148,7 +151,7 @@ def _with_refused(
 
 
 def check_before(snapshot: Snapshot) -> Iterator[Finding]:
-    """What is looked at before the log is read: directories, and what a start would see."""
+    """The findings that need no read of the log: of directories, and of what a start sees first."""
     root, config = snapshot.path, snapshot.config
     database = rocksdb_of_queues(root)
     for found in check_directories(
@@ -159,7 +162,7 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
         log_directories(root, config).all,
         snapshot.batch_queue_file_size,
     ):
-        # What is there of queues in RocksDB is the library's.
+        # RocksDB names its own files: their names and lengths are not checked.
         if database != paths.CONSUME_QUEUE or not _is_of_database(snapshot, found):
             yield found
     yield from check_later_start(root)
@@ -210,8 +213,9 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _is_of_database(snapshot: Snapshot, found: Finding) -> bool:
-    """Whether a finding of names and lengths is of a directory with a database of queues: of that
-    itself where they count, else of what is no topic's directory."""
+    """Whether a finding of names and lengths is of a file of RocksDB, in a ``consumequeue/`` that
+    is its database. If the queues in it count, everything there is RocksDB's. Else the directories
+    there are those of topics."""
     path = found.path or ""
     if not path.startswith(_QUEUE_FILES):
         return False
@@ -220,7 +224,7 @@ def _is_of_database(snapshot: Snapshot, found: Finding) -> bool:
 
 
 def _named(geometry: Geometry) -> str:
-    """A geometry as ``broker.conf`` says it."""
+    """A geometry in the words of ``broker.conf``."""
     return f"maxHashSlotNum={geometry.hash_slot_num}, maxIndexNum={geometry.index_num}"
 
 
@@ -230,7 +234,7 @@ def _run(
     snapshot = Snapshot.of(root, config := as_written(root, config), reads_rocksdb=True)
     summary.look_at(snapshot, plan.only)
     checkpoint = CheckpointChecker(root)
-    # Before anything is told: who asks for what there is not gets an error and nothing else.
+    # Before the first finding, so that a wrong ``resume_from`` gives an error and nothing else.
     begin = plan.begin(snapshot)
     yield from filter(plan.tells, check_before(snapshot))
     log, dispatcher, damaged = snapshot.open_log(), snapshot.dispatcher(), Ranges()
@@ -245,7 +249,7 @@ def _run(
     checkers = _Checkers(records, queues, index if checks_index else None, checkpoint)
 
     done = 0
-    # A store of many queues takes its time where no byte of the log is read.
+    # With many queues there are long times in which no byte of the log is read.
     queues.step = lambda: progress(done)
 
     def log_begins() -> None:
@@ -258,7 +262,7 @@ def _run(
         index.log_begins(begin)
     try:
         wanted = PlainWanted("queues" in plan.only, checks_index)
-        # Who looks at each record takes no plain ones.
+        # Checkers that look at each record need batches.
         plain = None if records.listeners or queues.wants_records else wanted
         for entry in _entries(records, scanner, log_begins, begin, plain):
             if isinstance(entry, Finding):
@@ -286,7 +290,7 @@ def _run(
 def _of_queues(
     queues: QueueChecker, entry: Batch | Plain, dispatcher: Dispatcher
 ) -> Iterator[Finding]:
-    """Checks the units that records ask for; of plain ones they are noted."""
+    """Checks the units that the records of an entry ask for."""
     if isinstance(entry, Plain):
         yield from queues.add(entry)
         return
@@ -296,7 +300,7 @@ def _of_queues(
 
 
 class _Checkers(NamedTuple):
-    """Who checks what; nobody the index where there is none to be checked."""
+    """The checkers of one run. ``keys`` is None if the index is not checked."""
 
     records: LogChecker
     queues: QueueChecker
@@ -307,7 +311,7 @@ class _Checkers(NamedTuple):
 def _of_entry(
     plan: VerifyPlan, entry: ScanEntry | Plain, checkers: _Checkers, dispatcher: Dispatcher
 ) -> Iterator[Finding]:
-    """What is told of the next entry of the log."""
+    """The findings of the next entry of the log."""
     records, queues, index, _ = checkers
     for found in records.add(entry):
         if "commitlog" in plan.only:
@@ -321,7 +325,7 @@ def _of_entry(
 
 
 def _finished(plan: VerifyPlan, summary: Summary, checkers: _Checkers) -> Iterator[Finding]:
-    """What is told behind the last record: at the end of the log, or of a stretch of it."""
+    """The findings after the last record, at the end of the log or of a stretch of it."""
     records, queues, index, checkpoint = checkers
     paused, end = summary.next_offset is not None, summary.max_offset
     summary.newest_timestamp = records.newest_timestamp if records.records else None
@@ -342,9 +346,10 @@ def _entries(
     start: int | None,
     wanted: PlainWanted | None,
 ) -> Iterator[ScanEntry | Plain | Finding]:
-    """The log from ``start`` on (None: its first record), in order, plain records by themselves
-    where these are ``wanted``. Where a broker's retention has removed the files that are to be read
-    next it goes on with the first one that is left, when ``log_begins`` has opened the log anew."""
+    """The entries of the log from ``start`` on (None: its first record), in order. With ``wanted``,
+    plain records come as :class:`Plain`. If a broker's retention removes files that are yet to be
+    read, ``log_begins`` is called to open the log anew, and the entries go on with its first file.
+    """
     done = scanner.log.min_offset if start is None else start
     while True:
         try:
@@ -370,8 +375,8 @@ def _entries(
 
 
 def _goes_on(scanner: Scanner, batch: Batch | Plain) -> bool:
-    """Whether a record or a blank follows: units that point into damage are told with what comes
-    behind it."""
+    """Whether a record or a blank follows. A stretch must not end before damage, because units that
+    point into the damage are reported together with what follows it."""
     log, offset = scanner.log, batch.end_offset
     return log.files.index_of(offset) >= 0 and isinstance(log.entry_at(offset), Record | Blank)
 

@@ -1,5 +1,5 @@
-"""The premises of the checks of a store, taken once before they begin: plain values, which go to
-any process."""
+"""What the checks of a store assume. It is read once, before they begin. These are plain values,
+which can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -42,13 +42,15 @@ _NOWHERE = LONG_MAX
 class Snapshot:
     """Sizes of a store's files (bytes), and how far its log and queues go (physical offsets).
 
-    ``dispatched_to`` is where the record of the newest unit ends, -1 without units. Records from
-    ``waiting_from`` on need not have units yet; None: all must have theirs. The log begins at
-    ``log_min``. ``is_index_unusual``: the geometry in ``config`` is what the index files prove.
-    ``batch_topics`` are those whose queues are batch queues (5.x), where those in files count.
-    ``rocksdb`` is the name below the store of the database that has the queues, where these are
-    read. ``not_compared`` is why the queues that count cannot be compared with the log (None: they
-    can), ``unreadable`` what RocksDB says of a database that it cannot read.
+    ``dispatched_to`` is where the record of the newest unit ends; -1 without units. Records from
+    ``waiting_from`` on need not have units yet; None: all must have them. The log begins at
+    ``log_min``. ``unclean`` says that ``abort`` exists. ``is_index_unusual`` says that the
+    geometry in ``config`` is not the stated one, but one that the index files prove.
+
+    ``batch_topics`` are the topics with batch queues (5.x), if queues in files count. ``rocksdb``
+    is the path, relative to the store, of the database with the queues, if its queues are read.
+    ``not_compared`` is why the queues that count cannot be compared with the log; None if they can.
+    ``unreadable`` is what RocksDB says of a database that it cannot read.
     """
 
     root: str
@@ -82,7 +84,7 @@ class Snapshot:
         return self.log_min != _NOWHERE
 
     def dispatcher(self) -> Dispatcher:
-        """What says which units and keys records have."""
+        """The dispatcher, which derives units and keys from records."""
         return Dispatcher(self.config, self.batch_topics)
 
     def open_log(self) -> CommitLog:
@@ -91,10 +93,10 @@ class Snapshot:
 
     @staticmethod
     def of(root: Path, config: MessageStoreConfig, *, reads_rocksdb: bool = False) -> Snapshot:
-        """Looks at a store.
+        """Takes the snapshot of a store.
 
         :param reads_rocksdb: whether queues in RocksDB are checked, too.
-        :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
+        :raises FileLengthContradiction: a ``broker.conf`` contradicts the lengths of the files.
         """
         stated = config.index_geometry
         geometry = known_geometry(root / paths.INDEX, config)
@@ -127,7 +129,7 @@ class Snapshot:
             log.min_offset if log.files.entries else _NOWHERE,
             geometry != stated,
             batch_size,
-            # With RocksDB the queues of every topic are there (``RocksDBConsumeQueueStore``).
+            # With RocksDB no topic has queues in files (``RocksDBConsumeQueueStore``).
             _batch_topics(root) if rocksdb == _RocksDB() else frozenset(),
             rocksdb.name,
             rocksdb.not_compared,
@@ -136,12 +138,13 @@ class Snapshot:
 
 
 class _RocksDB(NamedTuple):
-    """What can be checked of queues in RocksDB; nothing of a store with others."""
+    """What can be checked of queues in RocksDB. All fields are their defaults if a store has its
+    queues in files."""
 
     name: str | None = None
     not_compared: str | None = None
     unreadable: str | None = None
-    #: A start dispatches from there, whatever has come before it.
+    #: The physical offset from which a start dispatches; -1: the database has none.
     built_to: int = -1
 
     @classmethod
@@ -171,20 +174,23 @@ class _RocksDB(NamedTuple):
 def _waiting_from(
     root: Path, log: CommitLog, config: MessageStoreConfig, dispatched_to: int, *, unclean: bool
 ) -> int | None:
-    """Physical offset from which on records need no unit yet: the next start dispatches them."""
+    """The physical offset from which on records need no unit yet, because the next start dispatches
+    them; None: all records must have units."""
     if not unclean or log.files.framed:
-        # A start with a log of DLedger reads none of it anew (``DLedgerCommitLog#recover``).
+        # With a DLedger log a start dispatches only records behind the newest unit
+        # (``DLedgerCommitLog#recover``).
         return dispatched_to if dispatched_to >= 0 else None
     try:
         checkpoint = read_checkpoint(root / paths.CHECKPOINT) or Checkpoint()
-    except CannotRead:  # The check of the checkpoint says so.
+    except CannotRead:  # The check of the checkpoint reports it.
         checkpoint = Checkpoint()
     return scan_start(log, checkpoint, config).physical_offset
 
 
 def _batch_topics(root: Path) -> frozenset[str]:
-    """Topics with batch queues; of one that has queues of the other kind alone, with which a broker
-    does not start, these are checked."""
+    """The topics with batch queues. A topic that is configured for batch queues, but has ordinary
+    queues alone, is not one of them: a broker does not start with it, and its ordinary queues are
+    checked."""
     return frozenset(
         topic
         for topic in batch_topics(root)
@@ -194,12 +200,12 @@ def _batch_topics(root: Path) -> frozenset[str]:
 
 
 def _newest_batch_end(root: Path, file_size: int) -> int:
-    """:func:`newest_unit_end` of batch queues."""
+    """:func:`newest_unit_end` for batch queues."""
     newest = -1
     for where in paths.queue_directories(root / paths.BATCH_CONSUME_QUEUE):
         try:
             queue = BatchConsumeQueue(where.path, where.topic, where.queue_id, file_size)
-        except CannotRead:  # The check of the directories says so.
+        except CannotRead:  # The check of the directories reports it.
             continue
         newest = max(newest, queue.max_physical_offset)
         queue.close()

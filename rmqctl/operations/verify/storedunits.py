@@ -1,5 +1,5 @@
-"""Units that are known to stand in their queue's files, because the process that read their records
-has looked: what goes on from there is where they begin and how many they are."""
+"""Looks up runs of units in their queue's files, in the process that reads the records. The process
+that checks the queue then gets only where a run begins, and how many units it has."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.snapshot import Snapshot
 
-#: So few units are cheaper sent on than looked up here.
+#: The fewest units that are looked up. It costs less to send fewer units than to look them up.
 LEAST_STORED = 1 << 10
-#: Queues that are remembered; none keeps a file open.
+#: How many queues are cached. A cached queue keeps no file open.
 _MOST_QUEUES = 256
 
 
 class StoredUnits(NamedTuple):
-    """``length`` units of a queue from ``queue_offset`` on, each record behind the one before it,
-    that stand there in the queue's files, byte for byte."""
+    """``length`` consecutive units of a queue, from ``queue_offset`` on, that are in the queue's
+    files byte for byte. Their physical offsets are ascending."""
 
     queue_offset: int
     length: int
 
 
 class UnitsLookup:
-    """Looks runs of units up in the queues' files. ``least`` is how many a run must have for it."""
+    """Looks up runs of at least ``least`` units in the files of the queues."""
 
     def __init__(self, snapshot: Snapshot, least: int = LEAST_STORED) -> None:
         self._snapshot = snapshot
@@ -37,9 +37,9 @@ class UnitsLookup:
         self._queues: OrderedDict[tuple[str, int], ConsumeQueue | None] = OrderedDict()
 
     def find(self, topic: str, queue_id: int, units: NDArray[np.void]) -> StoredUnits | None:
-        """The units of a run, an array with the fields ``queue_offset``, ``physical_offset``,
-        ``size`` and ``tags_code``, when all of them are stored; else None, and the check of the
-        queue says what is wrong."""
+        """Looks up a run of units, an array with the fields ``queue_offset``, ``physical_offset``,
+        ``size`` and ``tags_code``. None if not all of them are stored, or the run is too short:
+        then the check of the queue must compare the units themselves."""
         count = len(units)
         if count < self._least or not _is_run(units):
             return None
@@ -60,13 +60,13 @@ class UnitsLookup:
                     return None
                 done = end
         except CannotRead:
-            return None  # The check of the queue comes to the same file, and tells of it.
+            return None  # The check of the queue will read the same file, and report it.
         finally:
             queue.close()
         return StoredUnits(first, count)
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """A queue whose units have no extension; None when there is none that can be read."""
+        """A queue without an extension; None if there is no such queue, or it cannot be read."""
         key = topic, queue_id
         if key not in self._queues:
             self._queues[key] = self._open(topic, queue_id)

@@ -1,4 +1,4 @@
-"""Which structures are checked, and which stretch of the log."""
+"""The plan of a verification: which structures it checks, and which stretch of the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqctl.errors import NoRecordAt
 from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.snapshot import Snapshot
 
-#: What can be checked by itself, and where its files lie.
+#: The structures that can be checked alone, each with its directories and files in the store.
 STRUCTURES = {
     "commitlog": (paths.COMMIT_LOG,),
     "queues": (
@@ -29,7 +29,7 @@ STRUCTURES = {
 
 
 class GoesOnNowhere(NoRecordAt):
-    """A check that is to go on where no record stands any more."""
+    """The check is to resume at a physical offset where there is no record any more."""
 
     template = (
         "there is no record at physical offset {physical_offset}, where the check is to go on: "
@@ -40,7 +40,8 @@ class GoesOnNowhere(NoRecordAt):
 
 
 class VerifyPlan(NamedTuple):
-    """By how many threads the log is read, what is checked, and which stretch of the log."""
+    """The plan: ``jobs`` threads read the log from ``resume_from`` on (None: from its start), until
+    ``is_over`` returns True. ``only`` has the names of the checked structures."""
 
     jobs: int
     only: frozenset[str]
@@ -48,14 +49,17 @@ class VerifyPlan(NamedTuple):
     is_over: Callable[[], bool]
 
     def begin(self, snapshot: Snapshot) -> int | None:
-        """Where to begin; None: where the log does. :raises GoesOnNowhere: nothing starts there."""
+        """The physical offset at which to begin; None: at the start of the log.
+
+        :raises GoesOnNowhere: no record or blank starts at ``resume_from``.
+        """
         if self.resume_from is None:
             return None
         with closing(snapshot.open_log()) as log:
             if self.resume_from <= log.min_offset:
                 return None
             if log.files.index_of(self.resume_from) < 0:
-                # Not where the files end: what stands behind the last record is no part of the log.
+                # The message says where the log ends, which is not where its files end.
                 with MessageStore(snapshot.path, snapshot.config) as store:
                     reason = f"the log has {store.min_offset} to {store.max_offset}"
                 raise GoesOnNowhere(physical_offset=self.resume_from, reason=reason)
@@ -67,7 +71,7 @@ class VerifyPlan(NamedTuple):
         return self.resume_from
 
     def tells(self, found: Finding) -> bool:
-        """Whether a finding of the files as such is of something that is checked, or of none of the
-        structures."""
+        """Whether a finding of names and lengths is reported: it is, except for the files of a
+        structure that is not checked."""
         first = (found.path or "").split("/")[0]
         return not any(first in STRUCTURES[name] for name in STRUCTURES.keys() - self.only)

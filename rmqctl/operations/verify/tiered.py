@@ -1,8 +1,9 @@
-"""tiered verify: uploaded segments against the metadata, units against records, the index's items.
+"""Checks tiered storage for ``tiered verify``: uploaded segments against the metadata, units and
+index items against records.
 
-What a kill leaves and the next start mends is no error: files longer than the metadata says, and
-records without units at the end of a log. Segments that were deleted when their time was over are
-no finding either, nor units and items that point before a log's first one.
+What a kill leaves and the next start repairs is no error: files longer than the metadata says, and
+records without units at the end of a log. Expired segments, which the broker has deleted, are no
+finding either, nor are units and items that point before the first segment of a log.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _METADATA = f"{CONFIG}/{names.FILE}"
 
 @dataclass(slots=True)
 class TieredSummary(Tally):
-    """What was looked at, and how many findings of each severity there were."""
+    """How much was checked, and how many findings of each severity there are."""
 
     queues: int = 0
     segments: int = 0
@@ -50,9 +51,9 @@ class TieredSummary(Tally):
 
 
 def verify_tiered(store: TieredStore) -> Iterator[Finding | TieredSummary]:
-    """Findings, then one :class:`TieredSummary`.
+    """Yields the findings, then one :class:`TieredSummary`.
 
-    :raises TieredFilesNotFound: nothing says where the uploaded files are.
+    :raises TieredFilesNotFound: it is not known where the uploaded files are.
     """
     store.require_files()
     summary = TieredSummary()
@@ -99,7 +100,7 @@ def _metadata(store: TieredStore) -> Iterator[Finding]:
 def _segments(
     store: TieredStore, owner: Owner, segments: list[Segment], summary: TieredSummary
 ) -> Iterator[Finding]:
-    """Segments of one kind, in order, against what the metadata says and against each other."""
+    """Checks the segments of one kind, in order, against the metadata and for gaps."""
     for one, following in zip_longest(segments, segments[1:]):
         summary.segments += 1
         yield from _segment(store, owner, one, following is None)
@@ -125,7 +126,8 @@ def _segment(store: TieredStore, owner: Owner, one: Segment, is_last: bool) -> I
         found = _of_segment(code, store, owner, one)._replace(
             expected=f"{one.metadata.size} bytes", found=f"{one.file_size} bytes"
         )
-        # FlatAppendFile#recoverFileSize takes in what a kill has left there.
+        # A kill leaves bytes that the metadata does not count yet. The next start counts them
+        # (FlatAppendFile#recoverFileSize).
         is_usual = is_last and not is_short and one.kind != names.INDEX
         yield found._replace(severity=INFO) if is_usual else found
     if one.kind == names.CONSUME_QUEUE:

@@ -1,5 +1,5 @@
-"""What `tiered verify` can find in what a broker of 5.x has uploaded to files, and what `verify`
-says of it; by the same rules as :mod:`rmqctl.operations.verify.codes`."""
+"""The finding codes of ``tiered verify``, and that of ``verify`` for tiered storage, by the rules
+of :mod:`rmqctl.operations.verify.codes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The index of tiered storage: its files by themselves, and each item with its record."""
+"""Checks the index of tiered storage: the structure of its files, and each item against its
+record."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from rmqctl.operations.verify.findings import Finding, finding
 
 
 def check_index_structure(file: TieredIndexFile) -> Iterator[Finding]:
-    """Header, slots and links of one file.
+    """The findings of one file's header, slots and links.
 
-    :raises CannotRead: the system refuses.
+    :raises CannotRead: the system refuses to read the file.
     """
     problem, code = file.problem(), "tiered-index-broken"
     if problem is not None:
@@ -31,10 +32,11 @@ def check_index_structure(file: TieredIndexFile) -> Iterator[Finding]:
 
 
 def check_index_items(store: TieredStore) -> Iterator[Finding]:
-    """Each item of all files with its record; of a file the first that is wrong, and how many are.
-    Without metadata nothing says which topic an item is of.
+    """Checks each item of all files against its record. Each file has at most one finding: the
+    first wrong item, and how many are wrong. Without metadata nothing is checked, because only the
+    metadata says which topic an item belongs to.
 
-    :raises CannotRead: the system refuses.
+    :raises CannotRead: the system refuses to read a file.
     """
     if store.metadata is None:
         return
@@ -66,8 +68,8 @@ def _items(file: TieredIndexFile, topics: dict[int, str], queues: OpenQueues) ->
 
 
 def _problem(item: Item, topics: dict[int, str], queues: OpenQueues) -> tuple[str, str] | None:
-    """``(expected, found)`` of an item that leads nowhere; None of a sound one, of one whose topic,
-    or record, was deleted, and of one for which the log has lost the place."""
+    """``(expected, found)`` of a wrong item. None if it is right, if its topic or its record was
+    deleted, and if the log has lost the bytes to which it leads."""
     topic = topics.get(item.topic_id)
     if topic is None:
         return None if item.topic_id >= 0 else ("a topic's number", str(item.topic_id))
@@ -89,8 +91,8 @@ def _problem(item: Item, topics: dict[int, str], queues: OpenQueues) -> tuple[st
 
 
 def _is_told(queue: TieredQueue, item: Item) -> bool:
-    """Whether the log has not the bytes of such a record any more, and the index cannot help it:
-    they were deleted when their time was over, or a segment is missing or cut."""
+    """Whether the log does not have the bytes to which an item leads, though it goes on behind
+    them: they have expired, or a segment is missing or cut, which is another finding."""
     start, last = item.physical_offset, item.physical_offset + max(item.size, 1) - 1
     if not 0 <= start <= last < queue.log_end:
         return False

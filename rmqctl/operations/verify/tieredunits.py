@@ -1,4 +1,4 @@
-"""The units of a queue that a broker of 5.x has uploaded, each with the record that it leads to."""
+"""Checks the units that a broker of 5.x has uploaded, each against the record to which it leads."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class _Wrong(NamedTuple):
 
 
 def check_units(queue: TieredQueue) -> Iterator[Finding]:
-    """Findings of one queue, in order; units behind each other with the same one are one row.
+    """The findings of one queue, in order. Consecutive units with the same code are one finding.
 
-    :raises CannotRead: the system refuses.
+    :raises CannotRead: the system refuses to read a file.
     """
     log = queue.log
     run: _Run | None = None
-    # Up to where units lead without a gap; None behind one that leads astray.
+    # The physical offset up to which the units cover the log; None behind a unit that is wrong.
     reached: int | None = log.min_offset
     for unit in queue.units():
         if 0 <= unit.physical_offset < log.min_offset:
-            continue  # Its record was deleted when its time was over.
+            continue  # Its record has expired, and was deleted.
         wrong = _problem(queue, log, unit)
         if run is not None and (wrong is None or wrong.code != run.wrong.code):
             yield run.told(queue)
@@ -54,7 +54,7 @@ _BODY = "tiered-body-crc-mismatch"
 
 
 class _Run(NamedTuple):
-    """Units behind each other with the same finding: the first one, and how many."""
+    """Consecutive units with the same code: the first one, and how many."""
 
     first: TieredUnit
     wrong: _Wrong
@@ -104,7 +104,7 @@ def _what_stands_there(log: TieredLog, unit: TieredUnit) -> str:
         log.record_at(unit.physical_offset)
     except NoRecordAt as error:
         return str(error.reason)
-    return "none a moment ago"  # A broker is just writing it.
+    return "none a moment ago"  # A broker has written it since.
 
 
 def _place(unit: TieredUnit) -> str:
@@ -117,7 +117,8 @@ def _has_its_body(log: TieredLog, record: Record) -> bool:
 
 
 def _unreferenced(queue: TieredQueue, start: int, end: int) -> Iterator[Finding]:
-    """Bytes between two units' records; the coda of earlier versions is none of them."""
+    """The finding of bytes between the records of two units. A coda, with which earlier versions
+    end a segment, is no finding."""
     mapped = queue.log.files.find(start)
     entry = None if mapped is None else queue.log.entry_at(start)
     if isinstance(entry, Blank) and start + entry.total_size == end:

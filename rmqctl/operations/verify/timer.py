@@ -1,7 +1,8 @@
-"""The timer of 5.x: its wheel, log and check point against each other and against the messages.
+"""Checks the timer of 5.x: its wheel, timer log and check point against each other, and against the
+messages.
 
-What a start mends by itself (the end of the log goes before the wheel, the check point is behind
-both) is no finding: a killed broker leaves just that.
+What a killed broker leaves, and a start repairs by itself, is no finding: a wheel that lacks the
+last units of the timer log, and a check point that is behind both.
 """
 
 from __future__ import annotations
@@ -30,17 +31,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _QUEUE_UNITS_AT_ONCE = 1 << 16
-#: So long before its end (ms) a check point may be of a crash.
+#: How far (ms) a crash can leave the check point behind the end of the timer log.
 _MOST_BEHIND = 30_000
 
 
 def check_timer(
     root: Path, config: MessageStoreConfig, now: int | None = None
 ) -> Iterator[Finding]:
-    """Findings of a store that has timer files; none of another one.
+    """The findings of a store that has timer files; none for another store.
 
-    :param now: the time (ms) that a read clock must not be ahead of; None: the system's.
-    :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
+    :param now: the current time (ms), which the timer's read clock must not be ahead of; None: that
+        of the system.
+    :raises FileLengthContradiction: a ``broker.conf`` contradicts the lengths of the files.
     """
     names = (paths.TIMER_WHEEL, paths.TIMER_LOG, paths.TIMER_CHECKPOINT)
     if not any(os.path.lexists(root / name) for name in names):
@@ -65,8 +67,12 @@ def check_timer(
 
 
 class _Live(NamedTuple):
-    """The units of the log whose time is still to come, in the order of their slots and then of
-    their positions: arrays of int64 of one length."""
+    """The units of the timer log whose time is not reached yet, in the order of their slots, and in
+    a slot of their positions: parallel arrays of int64, of shape ``(units,)``.
+
+    ``time`` is that of the slot, in units of the timer's precision. ``position`` and ``prev`` are
+    bytes in the timer log, ``offset`` and ``size`` bytes in the commit log.
+    """
 
     time: NDArray[np.int64]
     position: NDArray[np.int64]
@@ -86,12 +92,13 @@ class _Checker:
 
     @property
     def has_whole_wheel(self) -> bool:
-        """Whether there is a wheel that a broker starts with: else it is made anew, and what hangs
-        on this one is gone."""
+        """Whether there is a wheel with which a broker starts. If not, the broker makes a new one,
+        and no slot leads to the units of the timer log any more."""
         return self.timer.wheel is not None and self.timer.wheel.size == WHEEL_SIZE
 
     def files(self) -> Iterator[Finding]:
-        """Whether the files are there, of their lengths, and hold what they must up to the end."""
+        """Checks that the files exist and have the right lengths, and that the timer log and the
+        wheel have only units and slots where these belong."""
         log, wheel = self.timer.log, self.timer.wheel
         files = log.files
         for entry in files.irregular:
@@ -119,10 +126,11 @@ class _Checker:
                     position=slot.number * 32,
                     found=f"time {slot.time}",
                 )
-                return  # Of those behind it the same would be said.
+                return  # One finding is enough: the slots behind it are usually misplaced, too.
 
     def _behind_the_end(self) -> Iterator[Finding]:
-        """Bytes of units behind the first that is none: a start cuts them off."""
+        """The finding of bytes behind the end of the timer log, where the first place without a
+        unit is. A start cuts them off."""
         log, end = self.timer.log, self.timer.log.closed_end
         number = log.files.index_of(end)
         if number < 0:
@@ -133,7 +141,8 @@ class _Checker:
             yield finding("timer-log-cut-short", **self._place(end), found="bytes that are no unit")
 
     def _damaged_units(self) -> Iterator[Finding]:
-        """Of the files in which nobody looks for the log's end."""
+        """The finding of units with a wrong magic code. They are in files before those that a start
+        checks, where they do not end the log."""
         damaged: list[int] = []
         for position, data in self.timer.log.pieces():
             rows = np.flatnonzero(~has_right_magic(np.frombuffer(data, DTYPE)))
@@ -143,7 +152,8 @@ class _Checker:
             yield finding("timer-unit-damaged", **self._place(damaged[0]), found=found)
 
     def checkpoint(self) -> Iterator[Finding]:
-        """How far it says that the timer is, against how far the log and the queue go."""
+        """Checks how far the check point says that the timer has come, against the ends of the
+        timer log and of the timer's queue."""
         timer, checkpoint = self.timer, self.timer.checkpoint
         where = {"path": paths.TIMER_CHECKPOINT}
         if checkpoint.read_timestamp == 0 and timer.log.end > timer.log.min_position:
@@ -176,15 +186,15 @@ class _Checker:
             yield finding(code, **where, position=16, found=count)
 
     def _is_to_come(self, time: int) -> bool:
-        """Whether a time (ms) is ahead of this machine's clock, and of what the log proves of its
-        broker's."""
+        """Whether a time (ms) is ahead of this machine's clock, and also of the latest store time
+        in the log, which shows how far the broker's clock was."""
         if time <= self._now + MOST_AHEAD:
             return False
         return time > self._store.obstacle.store_timestamp + MOST_AHEAD
 
     def _enqueues_again(self) -> bool:
-        """Whether a start begins with a message that has been in the wheel for longer than a crash
-        explains: the check point is written every second."""
+        """Whether a start puts messages into the wheel again that have been in it for longer than a
+        crash explains. The check point is written every second."""
         timer = self.timer
         unit = None if timer.queue is None else timer.queue.unit(timer.enqueue_offset())
         place = -1 if unit is None else unit.physical_offset
@@ -197,7 +207,7 @@ class _Checker:
         return bool(first) and last - first > _MOST_BEHIND
 
     def chains(self) -> Iterator[Finding]:
-        """Whether the units of each slot are one chain that begins where the slot says."""
+        """Checks that the units of each slot are one chain, which begins where the slot says."""
         live, heads = self._live, dict(self.timer.heads(self._clock))
         starts = np.flatnonzero(np.diff(live.time, prepend=-1))
         ends = np.append(starts[1:], len(live.time))[: len(starts)]
@@ -234,14 +244,14 @@ class _Checker:
             )
 
     def messages(self) -> Iterator[Finding]:
-        """Whether the messages of the units stand where these say."""
+        """Checks that the messages of the units are where the units say."""
         store, live = self._store, self._live
         if store.min_offset < 0 or not len(live.time):
             return
         low, high = store.min_offset, store.max_offset
         expired, past = live.offset < low, live.offset > high - live.size
         if past.any() and not self._is_still(high):
-            past[:] = False  # A broker runs, and has put more since the log was looked at.
+            past[:] = False  # A broker is running, and has appended to the log meanwhile.
         doubtful = np.flatnonzero(~expired & ~past & ~_in_queue(self.timer, live))
         wrong = [at for at in doubtful.tolist() if not self._has_message(int(live.position[at]))]
         found = {
@@ -267,7 +277,8 @@ class _Checker:
         return unit is not None and self.timer.record_of(unit) is not None
 
     def _place(self, position: int) -> dict[str, object]:
-        """File and position in it of a position of the log."""
+        """The fields of a finding that name a position of the timer log: file, and position in
+        it."""
         size = self.timer.log.files.file_size
         name = f"{paths.TIMER_LOG}/{position // size * size:020d}"
         return {"path": name, "position": position % size}
@@ -281,7 +292,7 @@ def _more(found: list[tuple[int, str]], what: str) -> str:
 
 
 def _live_units(timer: Timer, clock: int) -> _Live:
-    """Those whose slot's time is ``clock`` or later, in units of the precision."""
+    """The units whose slot has the time ``clock``, in units of the precision, or a later one."""
     names = ("prev_position", "magic", "physical_offset", "total_size")
     parts: list[list[NDArray[np.int64]]] = []
     for position, data in timer.log.pieces():
@@ -301,7 +312,8 @@ def _live_units(timer: Timer, clock: int) -> _Live:
 
 
 def _in_queue(timer: Timer, live: _Live) -> NDArray[np.bool_]:
-    """Which units' messages the queue of the timer's topic has, at that place and of that size."""
+    """Which units (bool, by row) have a message in the queue of the timer's topic, with the same
+    physical offset and size."""
     found = np.zeros(len(live.offset), bool)
     queue = timer.queue
     start = queue.min_offset if queue is not None else 0
@@ -312,7 +324,8 @@ def _in_queue(timer: Timer, live: _Live) -> NDArray[np.bool_]:
         if not len(units):
             break
         stands = units["physical_offset"].astype(np.int64)
-        # Of a queue that is sound: in order, each place once.
+        # The search needs ascending offsets, as in a sound queue. In another one it misses
+        # messages, and the caller then looks these up one by one.
         at = np.minimum(np.searchsorted(stands, offsets), len(stands) - 1)
         found[order] |= (stands[at] == offsets) & (units["size"][at] == sizes)
         start += len(units)

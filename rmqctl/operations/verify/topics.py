@@ -1,4 +1,5 @@
-"""Which topics a broker knows, to tell a queue that is lost from one that was deleted."""
+"""The topics that a broker knows. They distinguish a lost queue from one that was deleted with its
+topic."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ _KEPT = (RMQ_SYS_SCHEDULE_TOPIC, "RMQ_SYS_TRANS_OP_HALF_TOPIC")
 
 
 def known_topics(root: Path) -> frozenset[str] | None:
-    """The topics of ``topics.json``; None when it names none, or cannot be read: ``config check``
-    says what is wrong with it."""
+    """The topics of ``topics.json``. None if it names none or cannot be read, which
+    ``config check`` reports."""
     try:
         value = files.read(root / files.CONFIG / files.TOPICS, [])
     except (CannotRead, ConfigFileUnreadable):
@@ -23,7 +24,7 @@ def known_topics(root: Path) -> frozenset[str] | None:
 
 
 def is_deleted(topic: str, topics: frozenset[str] | None) -> bool:
-    """Whether a broker that knows ``topics`` has removed this one's queues with the topic."""
+    """Whether a broker that knows ``topics`` has deleted this topic, and its queues with it."""
     if topics is None or topic in topics or topic in _KEPT:
         return False
     return not topic.startswith(LMQ_PREFIX)

@@ -1,5 +1,5 @@
-"""Further queues that records name, and that nothing makes: neither the configuration explains them
-nor is one there."""
+"""Finds further queues (``INNER_MULTI_DISPATCH``) that records name, though ``enableMultiDispatch``
+is off and no such queue exists."""
 
 from __future__ import annotations
 
@@ -18,16 +18,22 @@ from rmqctl.operations.verify.findings import Finding, finding
 
 @dataclass
 class Undispatched:
-    """What the records of a log, or of a part of it, name with ``enableMultiDispatch`` off."""
+    """The missing queues that records of a log, or of a part of it, name, while
+    ``enableMultiDispatch`` is off.
+
+    ``queues`` has topic and queue id of each. ``units`` counts the units that the records ask for
+    in them. ``first`` is the physical offset of the first such record; -1: there is none.
+    """
 
     units: int = 0
     first: int = -1
     queues: set[tuple[str, int]] = field(default_factory=set)
 
     def add(self, root: Path, config: MessageStoreConfig, batch: Batch) -> None:
-        """Takes records. Only an append with ``enableMultiDispatch`` gives one its offsets there,
-        all of them numbers (``MultiDispatch#wrapMultiDispatch``); queues that are there are checked
-        by their units."""
+        """Takes the next records. A record counts if its offsets of the further queues are all
+        numbers: only an append with ``enableMultiDispatch`` writes such offsets
+        (``MultiDispatch#wrapMultiDispatch``). Queues that exist do not count: their units are
+        checked."""
         if not len(batch.multi_dispatch_rows) or Dispatcher(config).is_multi:
             return
         permissive = Dispatcher(MessageStoreConfig())
@@ -44,13 +50,13 @@ class Undispatched:
                     self.units += 1
 
     def join(self, later: Undispatched) -> None:
-        """Takes what a later part of the log names."""
+        """Adds what a later part of the log has found."""
         self.units += later.units
         self.first = later.first if self.first < 0 else self.first
         self.queues |= later.queues
 
     def findings(self) -> Iterator[Finding]:
-        """After the last record."""
+        """Call this after the last record. Yields at most one finding."""
         if self.queues:
             topic, queue_id = min(self.queues)
             yield finding(
@@ -65,7 +71,7 @@ class Undispatched:
 
 
 def _is_there(root: Path, topic: str, queue_id: int) -> bool:
-    """Whether a queue has a directory; one that can have none is not missed."""
+    """Whether a queue has a directory, or can have none because of its name or id."""
     if paths.topic_directory_problem(topic) is not None or queue_id < 0:
         return True
     return (root / paths.CONSUME_QUEUE / topic / str(queue_id)).is_dir()
