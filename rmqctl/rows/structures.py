@@ -223,7 +223,12 @@ class IndexItemRow(TypedDict):
     index_no: Annotated[Int32, "number of the item in its file; starts at 1"]
     key_hash: Annotated[Int32, "hash of `topic#key`"]
     physical_offset: Annotated[int, BYTES, "where the record starts in the log"]
-    time_diff_seconds: Annotated[Int32, SECONDS, "store time of the message minus the file's first"]
+    time_diff_seconds: Annotated[
+        Int32,
+        SECONDS,
+        "store time of the message minus that of the file's first message; in item 1, minus that "
+        "of the last message in the file before",
+    ]
     prev_index_no: Annotated[Int32, "the item before it in its slot; 0 ends the chain"]
     store_timestamp: Annotated[int, MILLISECONDS, "store time by this item, to the second"]
     matches: NotRequired[

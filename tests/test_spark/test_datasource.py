@@ -45,6 +45,7 @@ from rmqctl.spark.remote.stores import expand
 from rmqctl.spark.source import logsplit, queuesandindex
 from rmqctl.spark.source.split import ReadSettings, Split
 from rmqctl.spark.source.splits import plan
+from tests.test_operations.test_item_times import CONFIG, make_store_with_pauses
 from tests.test_spark.conftest import engine_rows, read_rows, table_rows
 
 if TYPE_CHECKING:
@@ -64,6 +65,13 @@ def test_golden_stores_row_for_row(golden: Golden, name: str, split_bytes: int) 
             structure, [str(root)], broker_conf(name), check_crc=True, split_bytes=split_bytes
         )
         assert read_rows(settings) == engine_rows(structure, root, broker_conf(name)), structure
+
+
+def test_first_items_of_index_files_have_their_messages_times(tmp_path: Path) -> None:
+    times = make_store_with_pauses(tmp_path / "store", 3_600_000)
+    for split_bytes in SPLITS:
+        settings = ReadSettings("index", [str(tmp_path / "store")], CONFIG, split_bytes=split_bytes)
+        assert [row["store_timestamp"] for row in read_rows(settings)] == times
 
 
 @pytest.mark.parametrize("case", DAMAGE_CASES)

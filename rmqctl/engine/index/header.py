@@ -86,6 +86,17 @@ def time_diff_seconds(store_timestamp: int, begin_timestamp: int) -> int:
     return min(max(difference // 1000, 0), INT_MAX)
 
 
+def item_store_time(begin_timestamp: int, index_no: int, seconds: int) -> int:
+    """The store time (ms) of an item's message, as far as its file tells: ``seconds`` are the
+    item's, ``begin_timestamp`` (ms) is the header's.
+
+    It is rounded down to whole seconds since the begin, except for item 1. The seconds of item 1
+    count from the end of the file before. But the file begins with its message, so the begin is its
+    store time.
+    """
+    return begin_timestamp + (seconds * 1000 if index_no > 1 else 0)
+
+
 def first_header(previous: IndexHeader | None) -> IndexHeader:
     """The header of a new file: it begins where the file before it ends."""
     offset = max(previous.end_phy_offset, 0) if previous else 0

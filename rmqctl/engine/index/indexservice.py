@@ -13,7 +13,7 @@ from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import scan_names
-from rmqctl.engine.index.header import IndexHeader, IndexItem
+from rmqctl.engine.index.header import IndexHeader, IndexItem, item_store_time
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.errors import CannotRead
 
@@ -29,7 +29,6 @@ _MANY_QUERIES = 32
 _NOT_READ = (OSError, EOFError, UnicodeEncodeError, OverflowError)
 #: Files that stay open from one lookup to the next.
 _KEPT = 16
-_FIRST_ITEM = 1
 
 
 class QueryItem(NamedTuple):
@@ -123,8 +122,7 @@ class IndexService:
         """Items of a key hash with times in ``[begin, end]`` (ms), newest file first
         (``IndexService#queryOffset``). A message that is indexed meanwhile may be missed.
 
-        The first item of a file counts its seconds from where the file before it ends, and was
-        stored when its own file begins: it is given also where its seconds lie behind ``end``.
+        Their times are those of :func:`item_store_time`.
         """
         self.settle()
         self._queries += 1
@@ -136,8 +134,8 @@ class IndexService:
             found = self._lookup(path)(key_hash, begin, LONG_MAX, is_growing=self.is_growing)
             first = found.begin_timestamp
             for index_no, item in found.items if first <= end else ():
-                store_time = first + item.time_diff_seconds * 1000
-                if store_time <= end or index_no == _FIRST_ITEM:
+                store_time = item_store_time(first, index_no, item.time_diff_seconds)
+                if store_time <= end:
                     yield QueryItem(path, index_no, item, store_time)
             if first < begin:
                 return

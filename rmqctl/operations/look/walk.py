@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from formats.constants import LONG_MAX
 from formats.text import encode_utf8
 from rmqctl.engine.dispatch.rules import message_keys
+from rmqctl.engine.index.header import item_store_time
 from rmqctl.engine.log.times import may_hold, stretches
 from rmqctl.engine.read.lines import Lines, LinesOfLog, line_maker
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record
@@ -241,7 +242,7 @@ def walk_index(store: MessageStore, what: Selection) -> Iterator[IndexItemRow | 
         begin = file.header.begin_timestamp
         for index_no in range(1, file.item_count + 1):
             item = file.item(index_no)
-            timestamp = begin + item.time_diff_seconds * 1000
+            timestamp = item_store_time(begin, index_no, item.time_diff_seconds)
             # The item knows whole seconds only: it is shown when its second meets the range.
             near = what.since is None or timestamp + 999 >= what.since
             if (

@@ -15,6 +15,7 @@ from formats import constants
 from rmqctl.arrow.arrays import ARROW_TYPES, problem_batch, times
 from rmqctl.engine.files import paths
 from rmqctl.engine.index.geometry import known_geometry
+from rmqctl.engine.index.header import item_store_time
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
@@ -202,6 +203,9 @@ def _items(
             stamps = file.header.begin_timestamp + items["time_diff_seconds"].astype(
                 np.int64
             ) * np.int64(1000)
+            if at == 1:
+                first = int(items["time_diff_seconds"][0])
+                stamps[0] = item_store_time(file.header.begin_timestamp, at, first)
             values: dict[str, Any] = {
                 "file": pa.repeat(part.name, count),
                 "index_no": np.arange(at, at + count),
