@@ -35,7 +35,7 @@ def cure(root: Path, values: Row, code: str) -> None:
         Rmqctl(root, values)("timer", "rebuild", "--yes")
     elif code == "timer-metrics-unreadable":
         for name in ("timermetrics", "timermetrics.bak"):
-            (root / "config" / name).unlink()
+            (root / "config" / name).unlink(missing_ok=True)
     elif code == "queue-type-contradicted":
         write_topics(root, "BatchCQ")
         shutil.rmtree(root / "consumequeue" / "batches", ignore_errors=True)

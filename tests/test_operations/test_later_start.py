@@ -52,6 +52,16 @@ def broken_metrics(root: Path) -> None:
     (root / "config" / "timermetrics.bak").write_text('{"timingCount":')
 
 
+def broken_copy_of_no_metrics(root: Path) -> None:
+    (root / "config" / "timermetrics").unlink(missing_ok=True)
+    (root / "config" / "timermetrics.bak").write_text('{"timingCount":')
+
+
+def broken_copy_of_empty_metrics(root: Path) -> None:
+    broken_copy_of_no_metrics(root)
+    (root / "config" / "timermetrics").touch()
+
+
 def other_type(root: Path) -> None:
     write_topics(root, None)
 
@@ -73,6 +83,8 @@ def log_file_alone(root: Path) -> None:
 BLOCKERS: dict[Callable[[Path], None], tuple[str, str]] = {
     short_wheel: ("timer-wheel-length", "timerwheel"),
     broken_metrics: ("timer-metrics-unreadable", "config/timermetrics"),
+    broken_copy_of_no_metrics: ("timer-metrics-unreadable", "config/timermetrics.bak"),
+    broken_copy_of_empty_metrics: ("timer-metrics-unreadable", "config/timermetrics.bak"),
     other_type: ("queue-type-contradicted", "batchconsumequeue/batches"),
     simple_queue_of_batch_topic: ("queue-type-contradicted", "consumequeue/batches"),
     queue_file_alone: ("compaction-file-unpaired", f"compaction/compactionCq/kept/0/{ZEROS}"),

@@ -49,13 +49,15 @@ def _wheel(root: Path) -> Iterator[Finding]:
 
 
 def _metrics(root: Path) -> Iterator[Finding]:
-    """A broker does not start if neither the file nor its copy parses (``ConfigManager#load``). If
-    one is missing or empty, it starts without both."""
-    config = root / brokerjson.CONFIG
-    problems = [_problem(config / name) for name in (_METRICS, _METRICS + brokerjson.BACKUP)]
-    if all(problems):
-        path = f"{brokerjson.CONFIG}/{_METRICS}"
-        yield finding("timer-metrics-unreadable", path=path, expected="JSON", found=problems[0])
+    """A broker reads the copy if the file is missing, is empty or does not parse, and does not
+    start if the copy does not parse either (``ConfigManager#load``). Without a copy it starts."""
+    path, backup = (f"{brokerjson.CONFIG}/{_METRICS}{end}" for end in ("", brokerjson.BACKUP))
+    problem = _problem(root / path)
+    if problem is None and (root / path).is_file() and (root / path).stat().st_size:
+        return
+    if of_backup := _problem(root / backup):
+        where, found = (backup, of_backup) if problem is None else (path, problem)
+        yield finding("timer-metrics-unreadable", path=where, expected="JSON", found=found)
 
 
 def _problem(path: Path) -> str | None:
