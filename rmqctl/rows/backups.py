@@ -1,4 +1,4 @@
-"""What the commands of backups print."""
+"""The rows of ``backup`` and ``restore``."""
 
 from typing import Annotated, Literal, TypedDict
 
@@ -36,8 +36,8 @@ class BackupRow(TypedDict):
     dispatched_offset: Annotated[
         int | None,
         BYTES,
-        "before which physical offset queues and index end in it: less than the log's end where a "
-        "broker's dispatch stood still, or its last records have no unit",
+        "physical offset up to which its queues and index have the records of the log: less than "
+        "the log's end if a broker's dispatch stood still, or the last records have no unit",
     ]
     is_live: Annotated[
         bool, "a broker wrote meanwhile; what it wrote after these offsets is not in the backup"
@@ -65,9 +65,9 @@ class BackupCreateSummary(TypedDict):
         bool, "a broker wrote meanwhile; what it wrote after these offsets is not in the backup"
     ]
     min_physical_offset: Annotated[int | None, BYTES, "where the log begins"]
-    physical_offset: Annotated[int | None, BYTES, "where it ends in the backup"]
+    physical_offset: Annotated[int | None, BYTES, "where the log ends in the backup"]
     dispatched_offset: Annotated[
-        int | None, BYTES, "before which physical offset queues and index end in it"
+        int | None, BYTES, "physical offset up to which its queues and index have the records"
     ]
     files: Annotated[int, FILES, "files of the store"]
     data_bytes: Annotated[int, BYTES, "their length up to the last byte that is not zero"]
@@ -75,7 +75,8 @@ class BackupCreateSummary(TypedDict):
         int, BYTES, "how much of that the backup holds, without holes and before compression"
     ]
     left_out: Annotated[
-        int, "what is no plain file of the store: sockets, pipes, links that lead nowhere"
+        int,
+        "what was left out, as no plain file: sockets, pipes, links that lead nowhere",
     ]
 
 

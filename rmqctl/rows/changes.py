@@ -1,4 +1,4 @@
-"""What commands that write print: what they did, and what waits to be done."""
+"""The rows of commands that write: what they did, and what is still to be done."""
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
@@ -27,11 +27,11 @@ class RecoveryRow(TypedDict):
     bytes_to_dispatch: Annotated[int, BYTES, "log to be dispatched again"]
     queues_cut: Annotated[int, QUEUES, "queues that lose units, or a file without any"]
     units_removed: Annotated[
-        int, UNITS, "units that go; those of records that are there are written again"
+        int, UNITS, "units that are removed; those whose records are in the log are written again"
     ]
-    index_files_changed: Annotated[int, FILES, "index files that are mended, cut or removed"]
+    index_files_changed: Annotated[int, FILES, "index files that are repaired, cut or removed"]
     index_items_removed: Annotated[
-        int, ITEMS, "items that go; those of records that are there are written again"
+        int, ITEMS, "items that are removed; those whose records are in the log are written again"
     ]
 
 

@@ -1,18 +1,19 @@
-"""Columns of the three structures: the row fields of ``walk``, with Spark's types.
+"""The columns of log, queues and index on Spark: the fields of the rows of ``walk``, with Spark's
+types.
 
-Times are there twice, as the store has them (epoch milliseconds, ``…_timestamp``) and as
-timestamps (``…_time``). ``status`` is ``ok``, or what is wrong with the row, or
-``unchecked`` where a body was not compared with its CRC; a row whose ``status``
-is ``damage`` is a stretch of the store that cannot be read: ``damage`` says why,
-``physical_offset`` and ``total_size`` say where and how much.
+Each time has two columns: as it is stored (epoch milliseconds, ``…_timestamp``) and as a timestamp
+(``…_time``). ``status`` is ``ok``, ``unchecked`` if the body was not compared with its CRC, or what
+is wrong with the row. A row with the ``status`` ``damage`` is a stretch of the store that cannot be
+read: ``damage`` says why, ``physical_offset`` where, and ``total_size`` how long it is.
 
-The log's ``tags_code`` is the hash of the tags; the queue's is what its unit holds, which for a
-delayed message is the time of its delivery.
+``tags_code`` of a log record is the hash of its tags. ``tags_code`` of a unit is what the unit
+holds: for a delayed message this is the time of its delivery.
 
 ``store`` is the store's directory, or its URL without user, password and query. ``broker`` is the
-broker's name, which a store does not hold: the ``brokerName`` of the ``broker.conf`` that is given,
-when one store is read (given for several, it tells their sizes); else the last name of the store's
-path that is none of ``store``, ``data`` and ``rocketmq``, and where all of them are, the last one.
+name of the broker, which a store does not contain. When one store is read with a ``broker.conf``,
+it is the ``brokerName`` there (with several stores, that file tells only their file sizes). Else it
+is the last name in the store's path other than ``store``, ``data`` and ``rocketmq``, or the last
+name if there is no other.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from typing import NamedTuple
 from rmqctl.rows.field import fields_of
 from rmqctl.rows.structures import IndexItemRow, MessageRow, UnitRow
 
-#: Directories that are called so whoever the broker is.
+#: Names of directories that say nothing about the broker.
 COMMON_NAMES = frozenset(("store", "data", "rocketmq"))
 
 
 def broker_of(store: str) -> str:
-    """The broker's name by the path of its store: ``broker-a`` of ``/data/broker-a/store``."""
+    """The broker's name by the path of its store: ``broker-a`` for ``/data/broker-a/store``."""
     path = store.rpartition("://")[2].split("/")
     names = [name for name in path if name not in ("", ".", "..")]
     telling = [name for name in names if name.lower() not in COMMON_NAMES]
@@ -36,27 +37,27 @@ def broker_of(store: str) -> str:
 
 
 def written_out(name: str) -> str:
-    """A name as the system has it, with those of its bytes that are no UTF-8 as ``\\xff``: columns
-    of text hold nothing else."""
+    """The name of a file, as valid text for a column: bytes that are not UTF-8 are written as
+    escapes like ``\\xff``."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 class Source(NamedTuple):
-    """What the rows of one store say of it."""
+    """The values of the columns ``store`` and ``broker`` for one store."""
 
     store: str
     broker: str
 
 
 def source_of(store: str, broker_name: str) -> Source:
-    """Of a store by its path; ``broker_name`` is empty where nobody has said it."""
+    """The :class:`Source` of the store at a path. ``broker_name`` is empty if it is not known."""
     store = written_out(store)
     return Source(store, broker_name or broker_of(store))
 
 
 class Column(NamedTuple):
-    """A column; ``type`` is Spark's DDL. ``is_of_spark``: the row of ``walk`` has no such field, or
-    has it as another type."""
+    """A column. ``type`` is its type in Spark's DDL. ``is_of_spark`` says that the row of ``walk``
+    has no such field, or one of another type."""
 
     name: str
     type: str
@@ -69,19 +70,19 @@ ROWS: dict[str, type] = {"commitlog": MessageRow, "queue": UnitRow, "index": Ind
 
 _TYPES = {str: "string", dict[str, str]: "map<string,string>"}
 _INTEGERS = {32: "int", 64: "bigint"}
-#: Columns that a structure has behind the fields of its row.
+#: Columns of a structure in addition to the fields of its row.
 _MORE = {
     "commitlog": (Column("body", "binary", "the stored body, which may be compressed", True),),
 }
-#: What every structure ends with.
+#: The last columns of every structure.
 _STATE = (
     Column(
         "status",
         "string",
-        "`ok`, `unchecked` (nobody has looked at the body), or what is wrong with the row",
+        "`ok`, `unchecked` (the body was not compared with its CRC), or what is wrong with the row",
         True,
     ),
-    Column("damage", "string", "of a stretch that cannot be read: why", True),
+    Column("damage", "string", "why a stretch cannot be read; null for other rows", True),
     Column("store", "string", "directory or URL of the store", True),
     Column(
         "broker", "string", "the broker's name, by `broker.conf` or by the path of the store", True
@@ -90,7 +91,8 @@ _STATE = (
 
 
 def _columns(row: type) -> Iterator[Column]:
-    """The fields that every row has, and behind a ``…_timestamp`` the same as ``…_time``."""
+    """A column for each field that every row has, and after each ``…_timestamp`` one for the same
+    time as a timestamp."""
     for field in fields_of(row):
         if field.name == "type" or field.is_optional:
             continue
@@ -106,20 +108,20 @@ STRUCTURES: dict[str, tuple[Column, ...]] = {
     structure: (*_columns(row), *_MORE.get(structure, ()), *_STATE)
     for structure, row in ROWS.items()
 }
-#: Left out unless they are asked for: ``body`` costs most of the reading.
+#: Columns that are left out unless they are named: reading ``body`` takes most of the time.
 ON_REQUEST = frozenset({"body"})
 
 
 def default_names(structure: str) -> list[str]:
-    """The columns that are there when none are asked for; :raises ValueError: no such structure."""
+    """The columns of a structure when none are named. :raises ValueError: no such structure."""
     if structure not in STRUCTURES:
         raise ValueError(f"structure {structure!r} is none of {', '.join(STRUCTURES)}")
     return [column.name for column in STRUCTURES[structure] if column.name not in ON_REQUEST]
 
 
 def ddl(structure: str, names: list[str] | None = None) -> str:
-    """The schema of a structure as Spark writes it; with ``names`` only those columns, in order.
-    Their meanings are comments, which ``DESCRIBE`` shows.
+    """The schema of a structure in Spark's DDL. With ``names`` it has only these columns, in this
+    order. The meanings are comments, which ``DESCRIBE`` shows.
 
     :raises ValueError: there is no such structure or column.
     """

@@ -1,4 +1,4 @@
-"""What a comparison of two stores prints."""
+"""The rows of ``diff``."""
 
 from typing import Annotated, Literal, TypedDict
 

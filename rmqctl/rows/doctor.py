@@ -1,4 +1,4 @@
-"""Before a broker starts: what its start would do."""
+"""The rows of ``simulate-start``, ``checkpoint``, ``lint`` and ``corrupt``."""
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 

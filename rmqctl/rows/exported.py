@@ -1,4 +1,4 @@
-"""What ``export`` writes, on Spark and in its own process: which columns, and what it counted."""
+"""What ``export`` writes, on Spark and in its own process: the columns, and the counts."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import NamedTuple
 
 from rmqctl.rows.columns import STRUCTURES
 
-#: The columns there are.
+#: The columns that can be exported.
 KNOWN = tuple(column.name for column in STRUCTURES["commitlog"])
 #: A former name of the body, in base64.
 BASE64 = "body_base64"
-#: How the files of each format end.
+#: The file suffix of each format.
 SUFFIXES = {"parquet": ".parquet", "ndjson": ".json", "csv": ".csv"}
-#: The day of a store time that no calendar has.
+#: Stands for the day of a store time that is outside the calendar.
 NO_DAY = "unknown"
 
 
 def exported_columns(text: str | None = None) -> list[str]:
-    """The columns that ``--columns`` names, every one without it.
+    """The columns that ``--columns`` names; all columns without it.
 
-    :raises ValueError: there is no such column, or no file would have one.
+    :raises ValueError: there is no such column, or the files would have no column.
     """
     wanted = list(KNOWN) if text is None else [name.strip() for name in text.split(",")]
     unknown = [name for name in wanted if name not in (*KNOWN, BASE64)]
@@ -31,9 +31,9 @@ def exported_columns(text: str | None = None) -> list[str]:
 
 
 def file_columns(columns: list[str], kind: str) -> list[str]:
-    """The columns that the files of a format have: the directory says the topic, which lines of
-    NDJSON say, too, so that each is a message of its own; where a body is text, its spelling is
-    named behind it."""
+    """The columns in the files of a format. The topic is in the name of the directory; only lines
+    of NDJSON have it as well, so that each line is a complete message. In text formats a column
+    after ``body`` says how the body is encoded."""
     written = []
     for name in columns:
         if name != "topic" or kind == "ndjson":
@@ -44,15 +44,15 @@ def file_columns(columns: list[str], kind: str) -> list[str]:
 
 
 class Exported(NamedTuple):
-    """How many messages were written, how many damaged places there were, and of how many messages
-    the body is not what was stored."""
+    """The counts of an export: messages written, damaged places left out, and messages whose body
+    does not match its CRC."""
 
     messages: int
     damages: int
     body_crc_mismatches: int
 
     def row(self) -> dict[str, int]:
-        """The fields of a summary: mismatches where there are any."""
+        """The fields of the summary. Mismatches are left out if there are none."""
         return {
             name: count for name, count in self._asdict().items() if count or "body" not in name
         }

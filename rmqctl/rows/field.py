@@ -1,9 +1,9 @@
-"""How a type of row is declared: a ``TypedDict`` whose fields say their unit and meaning.
+"""How a type of row is declared: as a ``TypedDict`` whose fields have a unit and a meaning.
 
-A field is ``name: Annotated[type, UNIT, "meaning"]``, without a unit where the value has none, and
-inside ``NotRequired`` where the field is left out when there is nothing to say. mypy checks the
-rows that are built against the declaration; :func:`fields_of` reads it for everything else: the
-reference pages and the columns of the Spark source.
+A field is ``name: Annotated[type, UNIT, "meaning"]``. The unit is left out if the value has none.
+The field is in ``NotRequired`` if some rows do not have it. mypy checks the rows that are built
+against the declaration. :func:`fields_of` reads the declaration for everything else: the reference
+pages, and the columns of the Spark source.
 """
 
 from functools import cache
@@ -22,7 +22,7 @@ from typing import (
 
 
 class Unit(NamedTuple):
-    """What a number counts."""
+    """What a number counts, or measures."""
 
     name: str
 
@@ -46,7 +46,7 @@ SLOTS: Final = Unit("slots")
 TOPICS: Final = Unit("topics")
 UNITS: Final = Unit("units")
 
-#: An integer that fits Java's ``int``. Every other one is taken for 64 bits wide.
+#: An integer that fits Java's ``int``. Every other integer counts as 64 bits wide.
 Int32 = Annotated[int, Bits(32)]
 
 _JSON_TYPES: Final[dict[Any, str]] = {
@@ -63,8 +63,9 @@ _JSON_TYPES: Final[dict[Any, str]] = {
 
 
 class Field(NamedTuple):
-    """One field of a row. ``types`` are what a value may be, None's type among them; ``bits`` is
-    the width of an integer, 64 unless it is declared; ``unit`` is empty where there is none."""
+    """One field of a row. ``types`` are the types that a value may have, including that of None.
+    ``bits`` is the width of an integer: 64 unless it is declared. ``unit`` is empty if the field
+    has none."""
 
     name: str
     types: tuple[Any, ...]
@@ -81,11 +82,12 @@ class Field(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A type of row. ``heading`` is its section in the reference: the row's ``type``, in
-    parentheses behind it the command where several commands have rows of that type.
+    """A type of row. ``heading`` is its section in the reference: the row's ``type``, followed by
+    the command in parentheses if the rows of this ``type`` differ between commands.
 
-    :param row: the ``TypedDict``; its docstring says what the row is.
-    :param printed_by: commands, where the reference names them and tests compare.
+    :param row: the ``TypedDict``. Its docstring says what the row is.
+    :param printed_by: the commands that print it, if the reference names them. A test compares
+        them with the helps.
     """
 
     heading: str

@@ -1,4 +1,4 @@
-"""What ``fleet`` prints: one row a store, whatever became of it, and the sums."""
+"""The rows of ``fleet``: one for each store, even if it cannot be read, and the sums."""
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
@@ -8,8 +8,8 @@ _BOTH = "`stats`, `du`: "
 
 
 class FleetStoreRow(TypedDict):
-    """One store of `fleet`, in the order of the list. What a verb has looked at is null where the
-    store could not be read, and with `du --disk` where that needs the log.
+    """One store of `fleet`, in the order of the list. Counts are null if the store could not be
+    read, and with `du --disk` if they need the log.
     """
 
     type: Literal["fleet_store"]
@@ -23,7 +23,8 @@ class FleetStoreRow(TypedDict):
     worst: NotRequired[
         Annotated[
             str | None,
-            "`verify`: of the severest [findings](findings.md) the code of most; null: no finding",
+            "`verify`: the most frequent code of the severest [findings](findings.md); null: no "
+            "finding",
         ]
     ]
     record_bytes: NotRequired[Annotated[int | None, BYTES, f"{_BOTH}size of the records"]]
@@ -49,8 +50,8 @@ class FleetStoreRow(TypedDict):
     ]
     last_store_timestamp: Annotated[int | None, MILLISECONDS, "the latest store time"]
     seconds: Annotated[float, SECONDS, "how long it took"]
-    kept: Annotated[bool, "it is as `--state` has it: nothing has changed since"]
-    exit_code: Annotated[int, "what the command ends with for this store alone"]
+    kept: Annotated[bool, "the row is that of `--state`: the store has not changed since"]
+    exit_code: Annotated[int, "the exit status of the command for this store alone"]
     error: Annotated[str | None, "why it could not be read, and what to do; null: it was"]
 
 
@@ -59,9 +60,9 @@ class FleetSummary(TypedDict):
 
     type: Literal["summary"]
     stores: Annotated[int, "stores of the list"]
-    kept: Annotated[int, "those that `--state` had, unchanged"]
-    failed: Annotated[int, "those that could not be read"]
-    unclean: Annotated[int, "those that could, and whose `exit_code` is 1"]
+    kept: Annotated[int, "stores whose row is that of `--state`"]
+    failed: Annotated[int, "stores that could not be read"]
+    unclean: Annotated[int, "stores that could be read, and whose `exit_code` is 1"]
     records: Annotated[int, "records"]
     bytes: Annotated[int, BYTES, "their logs"]
     errors: NotRequired[Annotated[int, "`verify`: findings of severity `error`"]]

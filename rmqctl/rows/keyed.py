@@ -1,4 +1,4 @@
-"""What lookups of many keys print besides messages."""
+"""The rows of ``index query --keys-from`` other than messages."""
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 

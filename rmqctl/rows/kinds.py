@@ -1,4 +1,4 @@
-"""All types of rows in the order of their reference page, and the columns of one without a row."""
+"""All types of rows, in the order of their reference page, and the columns of each type."""
 
 from collections.abc import Sequence
 
@@ -46,8 +46,9 @@ KINDS = (
 
 
 def columns_of(heading: str, also: Sequence[str] = ()) -> list[str]:
-    """The fields that each row of a kind has, with those of its optional ones that are in ``also``,
-    in this order, where the first of them stands; none of a kind that is not declared."""
+    """The columns for rows of the kind with this heading; none if it is not declared. They are the
+    fields that every such row has, and those optional fields that are in ``also``. The latter come
+    in the order of ``also``, at the place of the one that is declared first."""
     for kind in (*KINDS, *onspark.KINDS):
         if kind.heading == heading:
             fields = fields_of(kind.row)

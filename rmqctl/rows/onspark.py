@@ -1,4 +1,5 @@
-"""What only the commands on Spark print, and ``verify`` and ``rebuild`` of several stores."""
+"""The rows that only commands on Spark print, and those of ``verify`` and ``rebuild`` for several
+stores."""
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
@@ -36,9 +37,7 @@ class VerifiedStoreRow(TypedDict):
 
 
 class FindingOfStoreRow(TypedDict):
-    """A [finding](rows.md#finding) in one of several stores. Behind these stand the fields of that
-    page.
-    """
+    """A [finding](rows.md#finding) in one of several stores. The fields on that page follow."""
 
     type: Literal["finding"]
     store: Annotated[
@@ -80,9 +79,7 @@ class RebuiltStoreRow(TypedDict):
 
 
 class DamageOfStoreRow(TypedDict):
-    """[Damage](rows.md#damage) in one of several stores. Behind these stand the fields of that
-    page.
-    """
+    """[Damage](rows.md#damage) in one of several stores. The fields on that page follow."""
 
     type: Literal["damage"]
     store: Annotated[str, "the store's directory"]
@@ -102,8 +99,8 @@ class RebuildStoresSummary(TypedDict):
 
 
 class StoreStatsRow(TypedDict):
-    """Each store, in the order of their names: how far its log reaches back, and how far it would
-    have to.
+    """A store, in the order of their names: how far back its log reaches, and for how long its
+    broker keeps log files.
     """
 
     type: Literal["store"]
@@ -123,9 +120,9 @@ class StoreStatsRow(TypedDict):
 
 
 class BrokerStatsRow(TypedDict):
-    """A broker, when there are several stores. A row of `stats` is a group of messages; most
-    messages come first, unless it says otherwise. Of brokers and topics there are also those of
-    most bytes.
+    """A broker, if there are several stores. A row of `stats` is a group of messages. Groups with
+    the most messages come first, unless their section says otherwise. Of brokers and topics, those
+    with the most bytes are printed as well.
     """
 
     type: Literal["broker"]
@@ -265,17 +262,17 @@ class StatsSummary(TypedDict):
     retries: Annotated[int, MESSAGES, "messages of topics `%RETRY%…`"]
     dead_letters: Annotated[int, MESSAGES, "messages of topics `%DLQ%…`"]
     reconsumed: Annotated[int, MESSAGES, "messages that a consumer has sent back"]
-    retry_rate: Annotated[float, "`retries` by `messages`"]
-    dead_letter_rate: Annotated[float, "`dead_letters` by `messages`"]
+    retry_rate: Annotated[float, "`retries` divided by `messages`"]
+    dead_letter_rate: Annotated[float, "`dead_letters` divided by `messages`"]
     damages: Annotated[int, "places that cannot be read"]
     duplicate_keys: Annotated[int, "keys that several messages of a topic have"]
     messages_with_duplicate_key: Annotated[
-        int, MESSAGES, "messages that have one, each as often as it has"
+        int, MESSAGES, "messages that have such a key, each counted once for each such key"
     ]
     waiting: Annotated[
         int | None,
         MESSAGES,
-        "delayed messages that wait; null: a store's queues and `config/` were not looked at, or "
+        "delayed messages that wait; null: the queues and `config/` of a store were not read, or "
         "cannot be read",
     ]
     pending_halves: Annotated[int | None, MESSAGES, "half messages that are pending; null likewise"]

@@ -1,4 +1,4 @@
-"""Rows of ``pop ls``: what consumers have popped and not acknowledged."""
+"""The rows of ``pop ls``: messages that consumers have popped and not acknowledged."""
 
 from typing import Annotated, Literal, TypedDict
 
@@ -33,7 +33,9 @@ class PopCheckPointRow(TypedDict):
         int, MILLISECONDS, "from `--now` to then; negative when it is over"
     ]
     retry_topic: Annotated[str, "where a broker puts what it gives back, into queue 0"]
-    re_put_times: Annotated[int, "how often it has failed to, and put the check point back"]
+    re_put_times: Annotated[
+        int, "how often a broker failed to give messages back, and put the check point again"
+    ]
     revive_topic: Annotated[str, "topic of the check point"]
     revive_queue_id: Annotated[int, "its queue there"]
     revive_offset: Annotated[
@@ -68,7 +70,7 @@ class PopOrderRow(TypedDict):
 
 
 class PopQueueRow(TypedDict):
-    """A queue of the revive topic, in which check points are dealt with."""
+    """A queue of the revive topic, from which a broker processes check points."""
 
     type: Literal["pop_queue"]
     revive_topic: Annotated[str, "topic"]
@@ -76,7 +78,7 @@ class PopQueueRow(TypedDict):
     progress: Annotated[
         int | None,
         MESSAGES,
-        "offset of the last check point that was dealt with, by `config/consumerOffset.json`; "
+        "offset of the last check point that was processed, by `config/consumerOffset.json`; "
         "null: none was",
     ]
     min_offset: Annotated[int, MESSAGES, "first offset of the queue"]
@@ -86,7 +88,7 @@ class PopQueueRow(TypedDict):
 
 class PopLsSummary(TypedDict):
     type: Literal["summary"]
-    check_points: Annotated[int, "check points that a broker has still to deal with"]
+    check_points: Annotated[int, "check points that a broker has still to process"]
     messages: Annotated[int, MESSAGES, "messages that are taken and not acknowledged"]
     due: Annotated[int, MESSAGES, "of these, what a broker gives back at once"]
     lost: Annotated[int, MESSAGES, "of these, what it cannot give back"]

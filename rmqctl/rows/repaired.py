@@ -1,4 +1,4 @@
-"""What a repair prints: the steps of its plan, and what no step mends."""
+"""The rows of ``repair``: the steps of its plan, and the findings that no step repairs."""
 
 from typing import Annotated, Literal, TypedDict
 
@@ -25,7 +25,7 @@ class RepairStepRow(TypedDict):
 
 
 class LeftRow(TypedDict):
-    """A finding that no step of the plan mends."""
+    """A finding that no step of the plan repairs."""
 
     type: Literal["left"]
     severity: Annotated[str, "`error` or `warning`"]
@@ -44,8 +44,8 @@ class RepairSummary(TypedDict):
     type: Literal["summary"]
     plan: Annotated[str | None, "the file with the plan; null with `--resume` and `--undo`"]
     state: Annotated[str, "`planned`, `applied` or `undone`"]
-    steps: Annotated[int, "steps of the plan, or of what was taken back"]
-    left: Annotated[int | None, "findings that no step mends; null where none were looked for"]
+    steps: Annotated[int, "steps of the plan, or steps that were undone"]
+    left: Annotated[int | None, "findings that no step repairs; null if the store was not checked"]
     backup: Annotated[
         str | None,
         "the directory in the store with what was replaced; null where nothing was",

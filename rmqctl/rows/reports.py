@@ -1,4 +1,5 @@
-"""Findings, fields of structures, plans, files, space."""
+"""The rows of ``dump``, ``verify``, ``flush``, ``clean``, ``du`` and ``config``, and the plan of
+``rebuild``."""
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -92,8 +93,8 @@ class PlanRow(TypedDict):
     max_index_num: Annotated[int, ITEMS, "items of the new index files"]
     overruled: Annotated[
         list[str],
-        "`enableMultiDispatch`, `enableLmq`: what broker.conf says the opposite of, by the "
-        "queues that are there; they are built as they were written",
+        "those of `enableMultiDispatch` and `enableLmq` that the existing queues contradict: the "
+        "new queues are made like these, and not as broker.conf says",
     ]
     unexplained: Annotated[
         list[str],
@@ -111,8 +112,8 @@ class FileRow(TypedDict):
     path: Annotated[str, "the file, relative to the store"]
     reason: Annotated[
         str,
-        "`expired`; `forced` (younger, but a disk is full); `before-log` (the log has none "
-        "of its messages any more)",
+        "`expired`; `forced` (younger, but a disk is full); `before-log` (the log has deleted all "
+        "of its messages)",
     ]
     size: Annotated[int, BYTES, "its length"]
     allocated_bytes: Annotated[int, BYTES, "disk space that it takes"]
@@ -120,7 +121,7 @@ class FileRow(TypedDict):
 
 
 class ProgressRow(TypedDict):
-    """How far a reader of a queue is: a consumer group, or the delivery of a delay level."""
+    """How far a queue is read: by a consumer group, or by the delivery of a delay level."""
 
     type: Literal["progress"]
     topic: Annotated[str, "topic"]

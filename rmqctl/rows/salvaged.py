@@ -1,4 +1,4 @@
-"""What a salvage prints: the gaps of a log, and what became of the messages in them."""
+"""The rows of ``salvage``: gaps of the log, and which messages in them were restored or lost."""
 
 from typing import Annotated, Literal, TypedDict
 

@@ -1,4 +1,4 @@
-"""The sections of ``stats``, in both of its engines: what messages are counted by."""
+"""The sections of ``stats``, on Spark and in its own process: by what messages are counted."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from rmqctl.rows import Row
 
 HOUR = 3_600_000
-#: Upper limits of the classes of delay, in milliseconds; what is more is one class.
+#: Upper limits (ms, inclusive) of the classes of delay. Longer delays are one more class.
 DELAYS = (0, 1, 10, 100, 1000, 10_000, 60_000, 600_000, HOUR)
-#: What a section's rows are grouped by; ``broker`` is for several stores.
+#: By which fields the rows of a section are grouped. ``broker`` is only for several stores.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "broker": ("broker",),
     "topic": ("topic",),
@@ -20,16 +20,17 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "size": ("body_length_up_to",),
     "delay": ("delay_ms_up_to",),
 }
-#: Sections in the order of their values; the others begin with the most messages.
+#: Sections whose rows are ordered by their value. The others begin with the most messages.
 BY_VALUE = frozenset(("hour", "size", "delay"))
-#: Sections that also have the groups of most bytes.
+#: Sections that have the groups with the most bytes as well as those with the most messages.
 BY_BYTES_TOO = frozenset(("broker", "topic"))
 
 
 class Waiting(NamedTuple):
-    """What waits in the stores, by their queues and `config/`, which only mapped stores tell:
-    rows ``due`` and ``half``, and the sums of both, None where a store was not looked at.
-    ``problems`` says why, a sentence for each such store."""
+    """The delayed and the half messages that wait in the stores, by their queues and ``config/``.
+    Only stores in directories can tell them. ``rows`` are rows ``due`` and ``half``. ``waiting``
+    and ``pending_halves`` count the messages; None if a store could not tell. ``problems`` says
+    why, in a sentence for each such store."""
 
     rows: tuple[Row, ...] = ()
     waiting: int | None = None
@@ -38,8 +39,9 @@ class Waiting(NamedTuple):
 
 
 def most(groups: dict[tuple[Any, ...], list[int]], section: str, top: int) -> list[tuple[Any, ...]]:
-    """The groups of a section that are given, of those with messages and bytes each: the ``top``
-    of most messages, and where the section wants them those of most bytes; most messages first."""
+    """The groups of a section that are printed, those with the most messages first: the ``top``
+    ones by messages and, for sections in ``BY_BYTES_TOO``, also the ``top`` ones by bytes.
+    ``groups`` maps each group to its messages and bytes."""
 
     def by(measure: int) -> list[tuple[Any, ...]]:
         return sorted(groups, key=lambda group: (-groups[group][measure], *map(order, group)))
@@ -52,7 +54,7 @@ def most(groups: dict[tuple[Any, ...], list[int]], section: str, top: int) -> li
 
 
 def order(value: Any) -> tuple[int, Any]:
-    """As Spark sorts: null first, texts by their bytes."""
+    """A sort key that gives Spark's order: null first, texts by their UTF-8 bytes."""
     if value is None:
         return 0, 0
     return 1, value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""What ``serve`` prints: that it is ready, and what was left behind."""
+"""The rows of ``serve``: that it is ready, its access log, and offsets that it does not store."""
 
 from typing import Annotated, Literal, TypedDict
 

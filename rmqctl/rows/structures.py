@@ -1,4 +1,4 @@
-"""What stands in a store: records, units, index items, queues, the store itself."""
+"""The rows for what is in a store: records, units, index items, queues, and the store itself."""
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
@@ -98,7 +98,7 @@ class MessageRow(TypedDict):
 
 
 class BlankRow(TypedDict):
-    """The rest of a log file that a record did not fit into."""
+    """The end of a log file, into which the next record did not fit."""
 
     type: Literal["blank"]
     physical_offset: Annotated[int, BYTES, "where it starts in the log"]
@@ -124,9 +124,8 @@ class DamageRow(TypedDict):
 
 
 class MovedRow(TypedDict):
-    """The place to read at has jumped while a store was followed
-    ([why](../how-to/follow.md#when-the-place-moves)), by `pull` or `walk commitlog` with
-    `--follow`.
+    """A jump of the place at which `pull` or `walk commitlog` reads with `--follow`
+    ([why](../how-to/follow.md#when-the-place-moves)).
     """
 
     type: Literal["moved"]
@@ -149,8 +148,8 @@ class QueueDamageRow(TypedDict):
     length: Annotated[int, UNITS, "how many"]
     reason: Annotated[
         str,
-        "`units-never-written`; `file-length-mismatch`: the file ends before its time, or "
-        "does not end (`length` 0); `consumequeue-file-missing`",
+        "`units-never-written`; `file-length-mismatch`: the file is too short, or too long "
+        "(`length` 0); `consumequeue-file-missing`",
     ]
     expected: Annotated[str, "what should be there"]
     found: Annotated[str, "what does"]
@@ -199,7 +198,7 @@ class AbsentRow(TypedDict):
 
 
 class OffsetRow(TypedDict):
-    """The message of a queue that answers a time."""
+    """The message that `offset` finds for a time."""
 
     type: Literal["offset"]
     topic: Annotated[str, "topic"]
@@ -207,7 +206,7 @@ class OffsetRow(TypedDict):
     timestamp: Annotated[int, MILLISECONDS, "the time that was asked for"]
     boundary: Annotated[str, "`nearest`, `first`, `last`, `floor` or `ceil`"]
     queue_offset: Annotated[
-        int | None, MESSAGES, "the message's number in the queue; null when none answers"
+        int | None, MESSAGES, "the message's number in the queue; null if there is none"
     ]
     store_timestamp: Annotated[int | None, MILLISECONDS, "when it was stored"]
     physical_offset: Annotated[int | None, BYTES, "where its record starts in the log"]
@@ -254,7 +253,7 @@ class IndexFileRow(TypedDict):
     items: Annotated[int, ITEMS, "items in it"]
     max_hash_slot_num: Annotated[int, SLOTS, "slots of a file (`maxHashSlotNum`)"]
     max_index_num: Annotated[int, ITEMS, "items of a file (`maxIndexNum`)"]
-    is_full: Annotated[bool, "no item fits"]
+    is_full: Annotated[bool, "no more items fit"]
 
 
 class QueueRow(TypedDict):
@@ -301,7 +300,7 @@ class StoreRow(TypedDict):
     index_files: Annotated[int, FILES, "index files"]
     max_hash_slot_num: Annotated[int, SLOTS, "`maxHashSlotNum`, configured or the default"]
     max_index_num: Annotated[int, ITEMS, "`maxIndexNum`, configured or the default"]
-    abort: Annotated[bool, "a broker runs, or stopped without closing the store"]
+    abort: Annotated[bool, "`abort` exists: a broker runs, or did not close the store"]
     locked: Annotated[bool, "a broker, or another rmqctl, holds the store's lock"]
     checkpoint_physic_msg_timestamp: Annotated[
         int | None, MILLISECONDS, "checkpoint: log flushed up to this store time"

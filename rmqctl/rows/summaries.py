@@ -1,4 +1,4 @@
-"""The last row of a command."""
+"""The rows ``summary``, with which commands end."""
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
@@ -28,8 +28,8 @@ class PullSummary(TypedDict):
         Annotated[
             int,
             MESSAGES,
-            "where there are any: messages left out because their unit or record cannot be read, "
-            "or because one before them is gone (a broker then takes its whole log file as gone)",
+            "if there are any: messages left out because their unit or record cannot be read, or "
+            "because one before them is gone (a broker then skips all messages of its log file)",
         ]
     ]
     filter_errors: NotRequired[
@@ -58,7 +58,7 @@ class MessageSummary(TypedDict):
 
     type: Literal["summary"]
     topics: NotRequired[
-        Annotated[int, TOPICS, "with `--unique-key`: topics that the index was asked for"]
+        Annotated[int, TOPICS, "with `--unique-key`: topics for which the index was searched"]
     ]
     messages: Annotated[int, MESSAGES, "messages printed"]
     absent: NotRequired[Annotated[int, "of several places: how many have no message"]]
@@ -161,7 +161,7 @@ class WalkCommitlogFollowSummary(TypedDict):
     blanks: Annotated[int, "blanks printed"]
     damages: Annotated[int, "damaged stretches printed"]
     moves: Annotated[int, "how often the place to read at jumped"]
-    next_offset: Annotated[int, BYTES, "where to go on"]
+    next_offset: Annotated[int, BYTES, "where the next walk continues"]
     body_crc_mismatches: NotRequired[Annotated[int, MESSAGES, _MISMATCHES]]
 
 
@@ -230,7 +230,7 @@ class VerifySummary(TypedDict):
 class FindSummary(TypedDict):
     type: Literal["summary"]
     messages: Annotated[int, MESSAGES, "messages printed"]
-    topics: Annotated[int, TOPICS, "topics that the index was asked for"]
+    topics: Annotated[int, TOPICS, "topics for which the index was searched"]
     index_files: Annotated[int, FILES, "index files of the store"]
     collisions: Annotated[int, ITEMS, "hits of other keys with the same hash"]
     missing: Annotated[int, ITEMS, "hits whose record is not there"]

@@ -1,4 +1,4 @@
-"""What ``stats`` has counted, in both of its engines, and the rows that become of it."""
+"""The counts of ``stats``, on Spark and in its own process, and the rows that are made of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ Group = tuple[Any, ...]
 
 
 class Sums:
-    """Messages and bytes by section and group, and places that cannot be read."""
+    """Counts of a run of ``stats``.
+
+    ``sections`` maps section and group to ``[messages, bytes]``. ``unreadable`` has rows for places
+    that cannot be read, ``damages`` counts all of these. ``reconsumed`` counts messages that a
+    consumer has sent back.
+    """
 
     def __init__(self) -> None:
         self.sections: dict[str, dict[Group, list[int]]] = {name: {} for name in SECTIONS}
@@ -34,7 +39,8 @@ def place(row: Row) -> tuple[str, int]:
 
 
 def consumer_groups(sums: Sums) -> list[ConsumerGroupStatsRow]:
-    """Groups with retries or dead letters, those with most of both first."""
+    """Rows of the consumer groups that have retries or dead letters. Those with the most come
+    first."""
     rows: dict[str, ConsumerGroupStatsRow] = {}
     for (topic,), (messages, size) in sums.sections["topic"].items():
         is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
@@ -62,7 +68,7 @@ def _no_retries(group: str) -> ConsumerGroupStatsRow:
 def section_rows(section: str, sums: Sums, top: int) -> Iterator[Row]:
     groups = sums.sections[section]
     if section in BY_VALUE:
-        # Null, of which there is one, comes last.
+        # The group null, of which a section has at most one, comes last.
         ordered = sorted(groups, key=lambda group: (group[0] is None, group[0] or 0))
     else:
         ordered = most(groups, section, top)
@@ -75,7 +81,8 @@ def section_rows(section: str, sums: Sums, top: int) -> Iterator[Row]:
 def summary(
     stores: int, sums: Sums, duplicate_keys: int, duplicates: int, waits: Waiting
 ) -> StatsSummary:
-    """``duplicates`` messages have one of ``duplicate_keys`` keys that others have too."""
+    """The summary. ``duplicate_keys`` is how many keys several messages of a topic have,
+    ``duplicates`` how many messages have one of them, counted once for each such key."""
     topics = sums.sections["topic"]
     messages = sum(count for count, _ in topics.values())
 

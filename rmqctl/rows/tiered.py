@@ -1,4 +1,4 @@
-"""Rows of ``tiered``: what a broker of 5.x has uploaded to files."""
+"""The rows of ``tiered``: what a broker of 5.x has uploaded to files."""
 
 from typing import Annotated, Literal, TypedDict
 
@@ -16,7 +16,7 @@ from rmqctl.rows.field import (
 
 
 class TieredQueueRow(TypedDict):
-    """What is uploaded of a queue."""
+    """The uploaded part of a queue."""
 
     type: Literal["tiered_queue"]
     cluster: Annotated[str | None, "cluster of the broker; null: none of its files is there"]
@@ -75,11 +75,11 @@ class TieredLsSummary(TypedDict):
     """Of all that was chosen."""
 
     type: Literal["summary"]
-    directory: Annotated[str | None, "where the uploaded files are; null: nothing says it"]
+    directory: Annotated[str | None, "where the uploaded files are; null: it is not known"]
     queues: Annotated[int, QUEUES, "queues"]
     messages: Annotated[int, MESSAGES, "units that are there"]
     segments: Annotated[int, FILES, "segments"]
-    bytes: Annotated[int, BYTES, "what their files take"]
+    bytes: Annotated[int, BYTES, "the length of their files"]
     not_ok: Annotated[int, FILES, "segments whose state is not `ok`"]
     index_files: Annotated[int, FILES, "files of the index"]
     index_items: Annotated[int, ITEMS, "items in them"]
@@ -103,7 +103,7 @@ class TieredQuerySummary(TypedDict):
     messages: Annotated[int, MESSAGES, "rows of type message"]
     collisions: Annotated[int, ITEMS, "items with the hash, of another topic or key"]
     lost: Annotated[int, ITEMS, "items with the hash whose record is missing"]
-    index_files: Annotated[int, FILES, "files of the index that were looked at"]
+    index_files: Annotated[int, FILES, "files of the index that were searched"]
     unreadable: Annotated[int, FILES, "of these, files that contradict themselves"]
 
 

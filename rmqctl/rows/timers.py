@@ -1,4 +1,4 @@
-"""What the commands of the timer of 5.x print."""
+"""The rows of ``timer``, for the timer of 5.x."""
 
 from typing import Annotated, Literal, TypedDict
 

@@ -1,4 +1,4 @@
-"""Topics, and how far their readers are."""
+"""The rows of ``topics``, ``groups`` and ``group set-offset``."""
 
 from typing import Annotated, Literal, TypedDict
 

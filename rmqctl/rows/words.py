@@ -1,4 +1,4 @@
-"""Counts as words, one or several of them."""
+"""Counts with a noun, in the singular or the plural."""
 
 from __future__ import annotations
 
