@@ -1,5 +1,5 @@
 //! What dispatch makes of records that are being stored: the code of their tags, and the hashes of
-//! their keys, as the scanner finds them in the record (`Scan::add_properties` in `scan/window.rs`).
+//! their keys. The scanner finds the same in stored records (`each_key` in `scan/window.rs`).
 
 use crate::layouts::KEY_SEPARATOR;
 use crate::record::keyhash::{hash_code, index_hash};

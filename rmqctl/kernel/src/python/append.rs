@@ -182,9 +182,9 @@ impl Appender {
         Ok((taken.position, taken.at, taken.lines, stop as u8, done.err()))
     }
 
-    /// Stores `first` and the messages of `source`, an iterator, as :meth:`append` does lines, until
-    /// one is not to be taken; None among them, and the end of it, end that. `clock` gives store
-    /// times (ms); None: the system's, when they are stored.
+    /// Stores `first` and the messages of `source`, an iterator, as `append` stores those of lines, up
+    /// to the first that is not taken. A None from `source` ends that like the end of the iterator.
+    /// `clock` gives store times (ms); None: the system's time when the record is stored.
     #[expect(clippy::too_many_arguments, reason = "where from, where to, and when")]
     #[pyo3(signature = (buffer, source, first, *, position, end, file_from_offset, most, enough,
         clock, queue=None, room=None, descriptor=-1))]

@@ -213,7 +213,7 @@ fn entry_of<'a>(
     Some((0, (name.to_str().ok()?, value.to_str().ok()?)))
 }
 
-/// The host of a `Run` as Python has it.
+/// A host as Python has it: the bytes of the address, and the port.
 pub fn host_of<'py>(py: Python<'py>, host: Host) -> PyResult<Bound<'py, PyTuple>> {
     (PyBytes::new(py, &host.0), host.1).into_pyobject(py)
 }

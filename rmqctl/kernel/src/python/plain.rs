@@ -15,7 +15,7 @@ use crate::scan::plain::{self, Part, Run};
 #[pyclass(frozen)]
 pub struct Runs(Vec<Run>);
 
-/// A part as `Plain` of `_kernel.pyi` has it.
+/// A part as a `PlainPart` of `_kernel.pyi`.
 pub fn taken<'py>(
     py: Python<'py>,
     part: Part,

@@ -1,7 +1,7 @@
 //! Records as Python has them: as the tuple that `read_entry` gives
 //! (`rmqctl/engine/record/record.py`), and as rows (`rmqctl/operations/look/rows.py`).
 //!
-//! Of a record that is not plain (see `rows`) neither is made: the caller reads it.
+//! Neither is made of a record that is not plain (see `lines/rows.rs`): then Python reads it.
 
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
@@ -41,9 +41,9 @@ pub fn record_at<'py>(
     found.map(|record| tuple_of(py, class, data, position, &record)).transpose()
 }
 
-/// The records of one answer to a pull that filters nothing, as tuples `class`, and the queue offset
-/// of the next answer; None where something is odd. `units` are those from the queue offset `first`
-/// on, of which the answer goes up to `end`; the rest is as of `Lines.pull`.
+/// The records of one answer to a pull without a filter, as tuples of `class`, and the queue offset of
+/// the next answer; None where something is odd. `queue` has the queue offset of the first of `units`,
+/// and the one before which the answer ends. The other parameters are those of `Lines.pull`.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "a queue's, a log's and a pull's")]
 pub fn pull_records<'py>(

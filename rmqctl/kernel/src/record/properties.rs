@@ -23,7 +23,7 @@ pub struct Properties {
     pub malformed: bool,
 }
 
-/// Bytes up to this one stand out: the separators and the NUL.
+/// In each byte the bits that are 0 in a separator and in a NUL: in all bytes of at most 3.
 const SMALL: u64 = 0xfcfc_fcfc_fcfc_fcfc;
 const LOW_BITS: u64 = !HIGH_BITS;
 
