@@ -1,9 +1,9 @@
-"""The hot loops, compiled: chosen here, and nowhere else.
+"""Chooses between the compiled kernel, which has the hot loops, and the pure engine.
 
-The kernel does what :mod:`rmqctl.engine.scan` does with numpy, with the same answers, several times
-faster. It is built where cargo is found (``docs/decisions/0015-a-compiled-kernel.md``); without it
-everything runs on the pure engine. ``RMQCTL_KERNEL`` is ``compiled`` or ``pure`` for who wants to
-be sure of one.
+The kernel gives the same results as :mod:`rmqctl.engine.scan` gives with numpy, several times
+faster. It is built if cargo is found (``docs/decisions/0015-a-compiled-kernel.md``). Without it
+everything runs on the pure engine. ``RMQCTL_KERNEL=compiled`` requires the kernel, and
+``RMQCTL_KERNEL=pure`` refuses it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from rmqctl.kernel import _kernel
 
 VARIABLE = "RMQCTL_KERNEL"
-#: How Python and the kernel talk; the kernel's own is in src/python/mod.rs.
+#: The version of the interface to the kernel. src/python/mod.rs has the same number.
 _INTERFACE = 21
 
 
 class Kernel(NamedTuple):
-    """The compiled module, or why there is none."""
+    """The compiled module; or None, and why there is none."""
 
     module: ModuleType | None
     problem: str
 
 
 def module() -> ModuleType | None:
-    """The compiled module (``_kernel.pyi``); None where the pure engine is to be used.
+    """The compiled module (``_kernel.pyi``); None if the pure engine must be used.
 
-    :raises KernelMissing: the kernel was asked for, and there is none.
-    :raises KernelChoiceError: something else was asked for.
+    :raises KernelMissing: ``RMQCTL_KERNEL`` requires the kernel, and there is none.
+    :raises KernelChoiceError: ``RMQCTL_KERNEL`` has an unknown value.
     """
     wanted = os.environ.get(VARIABLE, "")
     if wanted == "pure":
@@ -51,13 +51,13 @@ def module() -> ModuleType | None:
 
 
 def scanner() -> type[_kernel.Scanner] | None:
-    """The kernel's scanner; None where the pure engine is to be used. Raises as :func:`module`."""
+    """The kernel's scanner; None if the pure engine must be used. Raises as :func:`module`."""
     kernel = module()
     return None if kernel is None else kernel.Scanner
 
 
 def usable() -> Kernel:
-    """The kernel if it can be used at all, whatever was asked for."""
+    """The kernel, if it can be used at all, whatever ``RMQCTL_KERNEL`` says."""
     kernel = _load()
     if kernel.module is not None:
         module = kernel.module
@@ -67,7 +67,7 @@ def usable() -> Kernel:
 
 
 def description() -> str:
-    """What scans, in some words.
+    """Which engine scans, in some words.
 
     :raises KernelMissing: as :func:`module`.
     :raises KernelChoiceError: as :func:`module`.
@@ -79,7 +79,8 @@ def description() -> str:
 
 
 def _record_versions() -> tuple[tuple[int, int, int, int, int], ...]:
-    """Magic codes, and sizes and limits of the two lengths behind a record's body."""
+    """For each version of records its magic code, and the size (bytes) and the largest value of the
+    two length fields behind the body: those of topic and properties."""
     return tuple(
         (code, topic.size, topic.limit, properties.size, properties.limit)
         for code, (topic, properties, *_) in layouts.TAIL.items()
@@ -92,5 +93,5 @@ def _load() -> Kernel:
         return Kernel(import_module("rmqctl.kernel._kernel"), "")
     except ModuleNotFoundError:
         return Kernel(None, "it was not built")
-    except ImportError as error:  # Built for another machine.
+    except ImportError as error:  # It was built for another machine.
         return Kernel(None, str(error))

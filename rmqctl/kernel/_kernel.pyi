@@ -12,7 +12,7 @@ SOURCES: Final[str]
 
 class KernelPanic(RuntimeError): ...
 
-#: A part of a window, but for the whole numbers of a row each.
+#: A part of a window, without the whole numbers of its rows (``Scanner.fill``).
 Taken = tuple[
     int,
     list[bytes],
@@ -35,8 +35,9 @@ class Memory:
 class SlotBytes:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
-#: A part's plain records: start and end, thread, new topics, numbers of records and units, newest
-#: store time and the last one's offset, units, and three columns of keys.
+#: The plain records of a part: its start and end, the thread, new topics, the counts of records and
+#: units with the newest store time (ms) and the last record's physical offset, units, and three
+#: columns of keys.
 PlainPart = tuple[
     tuple[int, int],
     int,
@@ -166,10 +167,10 @@ Stored = tuple[
     tuple[bytes, int] | None,
 ]
 
-#: Asked for a topic, a queue id and the queue's next offset, where that is known: that offset, and
-#: the one before which its units have disk space.
+#: Called with a topic, a queue id and the queue's next offset, if that is known. Returns the next
+#: offset, and the queue offset before which units have disk space.
 AskedForQueue = Callable[[str, int, int | None], tuple[int, int] | None]
-#: Asked for the positions at which the next record begins and ends: up to where there is room.
+#: Called with the positions at which the next record begins and ends. Returns the end of the room.
 AskedForRoom = Callable[[int, int], int | None]
 
 class Appender:
@@ -233,11 +234,11 @@ def join_runs(
     parts: list[tuple[Runs, object]],
 ) -> tuple[list[tuple[int, int, int, int]], Memory]: ...
 
-#: A key hash, the first and the last store time, and whether the file is growing.
+#: A key hash, the first and the last store time (ms), and whether the file is growing.
 WantedItems = tuple[int, int, int, bool]
 #: The header's begin and count, and the number of the next item; 0: there is none.
 ReachedItem = tuple[int, int, int]
-#: Number, physical offset, seconds, number of the item before.
+#: An item: its number, physical offset, seconds, and the number of the item before it.
 Hit = tuple[int, int, int, int]
 
 class IndexReader:

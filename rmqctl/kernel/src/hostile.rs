@@ -1,5 +1,6 @@
-//! All that reads a store's bytes, or lines to be put, given any, and what is made of them: for tests
-//! and fuzzers, which want that it ends, and not by a panic, and that what was made twice is alike.
+//! Runs all code that reads a store's bytes, or lines to be put, on arbitrary bytes, for tests and
+//! fuzzers. Each function must end without a panic. Where two ways give the same result, it compares
+//! them.
 
 use crate::arrow::maps::Maps;
 use crate::arrow::rows::{self, Made, Names, Numbers};
@@ -26,12 +27,12 @@ use crate::scan::window::{Wanted, Window};
 
 const FORMS: [Form; 4] = [Form::Json, Form::Csv, Form::JsonFile, Form::CsvFile];
 const SPELLINGS: [Spelling; 3] = [Spelling::Base64, Spelling::Hex, Spelling::Utf8];
-/// Where the file lies in its log: records of the tests say so.
+/// Where the file begins in its log. The records of the tests have matching physical offsets.
 const FILE: i64 = 1 << 30;
-/// Rows of a batch.
+/// The rows of a batch.
 const MOST: usize = 50;
 
-/// Reads bytes in every way that there is; the first eight choose among the ways.
+/// Reads bytes in every way. The first eight bytes choose the parameters.
 pub fn read_all(given: &[u8]) {
     let Some((choice, data)) = given.split_first_chunk::<8>() else { return };
     let number = |at: usize| usize::from(choice[at]);
@@ -75,8 +76,8 @@ fn is_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok()
 }
 
-/// Columns of records, and of what says that it is some: every text is one, and each column that is
-/// made has all rows.
+/// Makes columns of records, also after one byte of a batch's numbers has changed. All texts must be
+/// UTF-8, and each column that is made must have all rows.
 fn make_columns(data: &[u8], places: &[(usize, usize)], choice: &[u8; 8]) {
     let wanted = rows::COLUMNS.map(|(_, column)| column);
     let topics = Names { ends: &[0i32, 2, 3].map(i32::to_ne_bytes).concat(), bytes: b"abc" };
@@ -113,8 +114,7 @@ fn make_columns(data: &[u8], places: &[(usize, usize)], choice: &[u8; 8]) {
     }
 }
 
-/// A key in what may be an index file: a search ends, and behind every item that it gives is another
-/// one.
+/// Searches a key in what may be an index file. The search must end, and yield ever smaller numbers.
 fn look_up(data: &[u8], choice: &[u8; 8]) {
     let geometry = Geometry { slots: u32::from(choice[0]) % 9, items: i32::from(choice[1]) };
     let wanted = keychain::Wanted {
@@ -134,11 +134,12 @@ fn look_up(data: &[u8], choice: &[u8; 8]) {
     assert!(reached.index_no == 0);
 }
 
-/// A line that is taken, with a place for bytes of anybody.
+/// A line that is taken, with a place for arbitrary bytes.
 const LINE: [&[u8]; 2] =
     [b"{\"topic\":\"Topic\",\"keys\":\"a b\",\"properties\":{\"c\":\"d\"},\"body\":\"", b"\"}\n"];
 
-/// Lines that may be messages: each that is taken is a record that is read again, with a unit.
+/// Appends lines that may be messages. Each one that is taken must be a record that can be read, with a
+/// unit.
 fn append(data: &[u8], choice: &[u8; 8]) {
     let mut appender = Appender::new(Fixed {
         born_address: [127, 0, 0, 1],
@@ -182,7 +183,8 @@ fn append(data: &[u8], choice: &[u8; 8]) {
     });
 }
 
-/// Units of some queues, in any order: each is there once, in the file of a queue, too.
+/// Groups units of some queues, in any order. Each must be in the result once, and also in a queue's
+/// file when they are stored.
 fn sort_units(data: &[u8]) {
     let units: Vec<Unit> = data
         .chunks_exact(14)
@@ -205,7 +207,7 @@ fn sort_units(data: &[u8]) {
     assert_eq!(file, found.stored);
 }
 
-/// Items of any keys: whoever makes them makes the same ones, and they are proven.
+/// Makes items of any keys in every way. The results must be equal, and pass the check.
 fn hang_items(data: &[u8], choice: &[u8; 8]) {
     let keys: Vec<(i32, i64, i64)> = data
         .chunks_exact(20)
@@ -224,7 +226,7 @@ fn hang_items(data: &[u8], choice: &[u8; 8]) {
     assert_eq!(again.wrong_links(&stored, 1), (vec![], vec![]));
     let mut proven = Slots::new(slot_count);
     assert_eq!(proven.prove(&stored, keys.iter().copied(), common), keys.len());
-    // Item 0 lies idle.
+    // Item 0 is never used.
     let items = INDEX_HEADER_BYTES + INDEX_SLOT_BYTES * slot_count;
     let mut file = vec![0; items + INDEX_ITEM_BYTES * (keys.len() + 1)];
     let places =
@@ -283,7 +285,7 @@ fn pass_plain(data: &[u8], position: usize, threads: usize, parts: usize, asked:
     assert_eq!(stored.len(), sorted.bytes);
 }
 
-/// Pulls of a queue that is the data itself, and of one that has a unit of each record.
+/// Pulls from a queue whose units are the data itself, and from one with a unit for each record.
 fn pull_all(data: &[u8], places: &[(usize, usize)], lines: &mut Lines, choice: &[u8; 8]) {
     let sound: Vec<u8> = places
         .iter()

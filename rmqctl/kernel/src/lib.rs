@@ -1,15 +1,15 @@
-//! The hot loops of rmqctl: what `rmqctl/engine/scan` does with numpy, over the same bytes and with
-//! the same answers. The loops know no Python; `python` is what Python sees of them.
+//! The hot loops of rmqctl, compiled. They give the same results as the pure Python engine, which
+//! does the same with numpy (`rmqctl/engine/scan`). Only the module `python` knows Python.
 //!
-//! A room uses those that stand before it, and all of them know the `layouts`: `bytes`, `record`,
-//! `index`, `queue` and `scan`, `put` and `arrow`, `lines`, `python`
-//! (`tests/test_safety/test_layers.py`).
+//! The modules are layers. Each uses only those before it: `bytes`, `record`, `index`, `queue` and
+//! `scan`, `put` and `arrow`, `lines`, `python` (`tests/test_safety/test_layers.py`). All use
+//! `layouts`.
 //!
-//! All bytes are hostile. Every place and length is checked before it is followed, by what Rust
-//! checks of slices if by nothing else, and a number that runs over is a panic and not a number.
+//! All bytes of a store are hostile. Every position and length is checked before it is used, at least
+//! by Rust's own check of slice bounds. An integer that overflows is a panic, never a wrong number.
 
 #![deny(unsafe_code)]
-// Without Python there is nobody to use some of it.
+// Without Python some of the code has no caller.
 #![cfg_attr(not(feature = "python"), allow(dead_code))]
 
 mod arrow;
@@ -18,7 +18,7 @@ mod bytes;
 pub mod hostile;
 mod index;
 #[rustfmt::skip] // Generated.
-#[allow(dead_code)] // Whole structures.
+#[allow(dead_code)] // It has all fields of all structures.
 mod layouts;
 mod lines;
 mod put;

@@ -1,5 +1,5 @@
-//! The loops on sound records, on hostile ones and on any bytes. What they must find is what the
-//! pure engine finds, and that is compared in `tests/test_engine`; here they must not panic.
+//! Tests of the scan on sound records, on damaged ones and on arbitrary bytes. Here it must not panic.
+//! `tests/test_engine` compares its results with those of the pure engine.
 
 use crate::index::items::time_diff_seconds;
 use crate::index::links::Places;
@@ -18,7 +18,7 @@ mod hostile;
 mod lines;
 mod plain;
 
-/// Where a file of these tests lies in its log.
+/// Where a file of these tests begins in its log.
 const FILE: i64 = 1 << 30;
 
 /// Numbers that look random and are always the same (xorshift64*).
@@ -79,7 +79,7 @@ fn log(lots: &mut Lots, records: usize) -> Vec<u8> {
     data
 }
 
-/// What was read of bytes by so many threads, in so many parts, and the numbers of all rows.
+/// The result of scanning bytes with so many threads, in so many parts, and the numbers of all rows.
 fn fill(
     data: &[u8],
     position: usize,
@@ -165,7 +165,7 @@ fn threads_and_parts_change_nothing() {
     for round in 0..200 {
         let mut data = damaged(&mut lots, 40, round % 5);
         if round % 3 == 0 {
-            // A body that holds a record which says that it stands where it does.
+            // A body that contains a record with the right physical offset.
             let at = data.len();
             let inner = record(at + PREFIXES[0].size, 0, 0, [b"", b"t", b""]);
             data.extend(record(at, 0, 0, [&inner, b"t", b""]));
@@ -173,7 +173,7 @@ fn threads_and_parts_change_nothing() {
         let (expected, rows) = fill(&data, 0, data.len(), 1, 1);
         for (threads, parts) in [(1, 5), (2, 5), (4, 30)] {
             let (found, found_rows) = fill(&data, 0, data.len(), threads, parts);
-            // A thread has numbers of its own for topics; here there is one, but for damaged ones.
+            // Each thread numbers topics for itself. Here all have one topic, except in damaged records.
             let known = |rows: &[[i64; 14]]| {
                 rows.iter().map(|row| [&row[..10], &row[11..]].concat()).collect::<Vec<_>>()
             };
@@ -291,7 +291,7 @@ fn slots_whose_memory_was_used_before_are_empty() {
         assert_eq!(slots.used, 1);
         let lent = slots.stored(0..COUNT);
         drop(slots);
-        // What somebody still looks at is nobody else's.
+        // Memory that is still lent is not reused.
         Slots::new(COUNT).wrong_links(&item(9), 9);
         let bytes =
             lent.as_ref().map(|lent| lent.bytes().iter().map(|&byte| usize::from(byte)).sum());

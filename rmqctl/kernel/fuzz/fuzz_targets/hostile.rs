@@ -1,4 +1,4 @@
-//! Any bytes, read in every way that there is.
+//! Reads arbitrary bytes in every way.
 
 #![no_main]
 

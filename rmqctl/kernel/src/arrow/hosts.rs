@@ -1,4 +1,4 @@
-//! Addresses of hosts with their ports as texts, and what names a message by its host's.
+//! Writes hosts as `address:port`, and message ids, which contain the broker's address.
 
 use crate::arrow::maps::{SHORT, Texts};
 use crate::record::entry::{i32_at, i64_at};
@@ -7,7 +7,7 @@ use crate::record::text::host_text;
 const HOSTS: usize = 64;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Adds an address with its port and a physical offset as hexadecimal digits.
+/// Adds a message id: address, port and physical offset as hexadecimal digits.
 #[inline]
 pub fn push_msg_id(out: &mut Vec<u8>, host: &[u8], place: [u8; 8]) {
     let mut digits = [0; 32];
@@ -22,7 +22,7 @@ pub fn push_msg_id(out: &mut Vec<u8>, host: &[u8], place: [u8; 8]) {
     out.extend_from_slice(&digits);
 }
 
-/// A number as eight hexadecimal digits, all at once: each half of a byte in a byte of its own.
+/// A number as eight hexadecimal digits, computed at once: each half of a byte in its own byte.
 #[inline]
 fn hex(number: u32) -> [u8; 8] {
     const HALVES: u64 = 0x0f0f_0f0f_0f0f_0f0f;
@@ -31,13 +31,13 @@ fn hex(number: u32) -> [u8; 8] {
     let wide = (wide | wide << 16) & 0x0000_ffff_0000_ffff;
     let wide = (wide | wide << 8) & 0x00ff_00ff_00ff_00ff;
     let halves = (wide | wide << 4) & HALVES;
-    // 1 where a half is 10 or more: 6 more make it 16.
+    // 1 in each byte whose half is 10 or more, so that adding 6 makes it 16 or more.
     let letters = (halves + 6 * ONES) >> 4 & ONES;
     (halves + u64::from(b'0') * ONES + u64::from(b'A' - b'9' - 1) * letters).to_be_bytes()
 }
 
-/// What was made of hosts: few send many messages. Of an IPv4 address and its port, which fill a
-/// word, the text has room for all that is copied of it at once.
+/// A cache of texts of hosts: mostly a few hosts send many messages. The key of an IPv4 address and its
+/// port is a 64-bit word. Its text is in an array of fixed size, which is copied as a whole.
 #[derive(Debug)]
 pub struct Hosts {
     last: (u64, Texted),
@@ -49,15 +49,15 @@ pub struct Hosts {
 type Texted = ([u8; SHORT], usize);
 
 impl Hosts {
-    /// Those of born hosts, and those of store hosts.
+    /// A cache for born hosts, and one for store hosts.
     pub fn two() -> [Hosts; 2] {
-        // The word that is 0 has a text, too.
+        // All entries begin with the key 0, so they need the text of that host.
         let zeros = (0, texted("0.0.0.0:0"));
         let none = || Hosts { last: zeros, four: vec![zeros; HOSTS], six: Vec::new() };
         [none(), none()]
     }
 
-    /// Adds the text of an address and its port; None where it is left to the caller.
+    /// Adds the text of an address and its port. None if Python must make it, or the array is full.
     #[inline]
     pub fn push(&mut self, texts: &mut Texts, host: &[u8]) -> Option<()> {
         let Some(word) = host.try_into().ok().map(u64::from_le_bytes) else {
@@ -95,7 +95,7 @@ fn slot_of(word: u64) -> usize {
     (word.wrapping_mul(FACTOR) >> 58) as usize
 }
 
-/// The longest is of 27 bytes: 255.255.255.255:-2147483648.
+/// A text of at most 27 bytes: the longest is 255.255.255.255:-2147483648.
 fn texted(text: &str) -> Texted {
     let mut room = [0; SHORT];
     room[..text.len()].copy_from_slice(text.as_bytes());

@@ -1,5 +1,5 @@
-//! Stored properties of many records as the buffers of an Arrow map, and the tags codes in them:
-//! what `rmqctl/arrow/properties.py` does with numpy.
+//! Makes the buffers of an Arrow map from the stored properties of many records, and their tags codes.
+//! `rmqctl/arrow/properties.py` does the same with numpy.
 
 use crate::arrow::shapes::{Entry, Shape, Shapes};
 use crate::bytes::memory::take;
@@ -8,10 +8,11 @@ use crate::record::keyhash::{HIGH_BITS, hash_code, word_of};
 use crate::record::pairs::{MOST_PROPERTIES, pairs_of};
 use crate::record::properties::small_bytes;
 
-/// Texts up to here are copied by one instruction or two, with what stands behind them.
+/// Texts up to this length are copied with one or two instructions, including bytes behind them, which
+/// are then cut off.
 pub const SHORT: usize = 32;
 
-/// Texts one behind the other, and where each ends; a 0 before them all.
+/// Texts one behind the other. `ends` has a 0, and then the end of each.
 #[derive(Debug)]
 pub struct Texts {
     pub ends: Vec<i32>,
@@ -19,7 +20,7 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// Room for so many texts and bytes, at first.
+    /// No texts, with initial capacities for so many texts and bytes.
     pub fn new(count: usize, bytes: usize) -> Self {
         let mut ends = take(count + 1);
         ends.push(0);
@@ -41,7 +42,7 @@ impl Texts {
         }
     }
 
-    /// Adds the first `length` bytes of some.
+    /// Adds the first `length` of some bytes.
     #[inline]
     pub fn push_short(&mut self, bytes: &[u8; SHORT], length: usize) -> Option<()> {
         let size = self.bytes.len() + length.min(SHORT);
@@ -50,7 +51,7 @@ impl Texts {
         self.end()
     }
 
-    /// Adds some texts: all of their bytes, and where each ends among them.
+    /// Adds some texts, given as all of their bytes, and the end of each in these.
     #[inline]
     fn push_all(&mut self, bytes: &[u8], ends: &[i32]) -> Option<()> {
         let before = i32::try_from(self.bytes.len()).ok()?;
@@ -60,7 +61,7 @@ impl Texts {
         Some(())
     }
 
-    /// Ends a text; None where an Arrow array holds no more.
+    /// Ends a text. None if an Arrow array cannot hold more bytes (its offsets have 32 bits).
     #[inline]
     pub fn end(&mut self) -> Option<()> {
         self.ends.push(i32::try_from(self.bytes.len()).ok()?);
@@ -81,11 +82,11 @@ impl Texts {
     }
 }
 
-/// Maps, a row each, and the hashes of their TAGS (0 without). Of the `odd` rows, which are no UTF-8
-/// or have more entries than anybody, the map is empty: the caller makes it.
+/// A map for each row, and the hash of its TAGS (0 without). `odd` are rows whose properties are not
+/// UTF-8, or too many. Their maps are empty here: Python must make them.
 #[derive(Debug)]
 pub struct Maps {
-    /// How many entries there are up to the end of each row; a 0 before them all.
+    /// A 0, and then the number of entries up to the end of each row.
     pub rows: Vec<i32>,
     pub names: Texts,
     pub values: Texts,
@@ -95,7 +96,7 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// None yet; room for so many maps, of so many bytes together, at first.
+    /// No maps, with initial capacities for so many maps and bytes.
     pub fn new(count: usize, bytes: usize) -> Self {
         let mut rows = take(count + 1);
         rows.push(0);
@@ -109,8 +110,7 @@ impl Maps {
         }
     }
 
-    /// Adds the map of the properties at `data[start..end]`; None where one Arrow array does not
-    /// hold it.
+    /// Adds the map of the properties at `data[start..end]`. None if one Arrow array cannot hold it.
     pub fn push(&mut self, data: &[u8], start: usize, end: usize) -> Option<()> {
         if let Some(shape) = self.shapes.find(&data[start..end]) {
             self.names.push_all(&shape.names, &shape.name_ends)?;
@@ -138,8 +138,8 @@ impl Maps {
         Some(())
     }
 
-    /// Adds entries as they stand there; their tags code, or None where they are not plain: a name
-    /// may repeat, there are very many, or they may be no UTF-8.
+    /// Adds entries in their order. Returns their tags code; `Some(None)` if they are not plain: a name
+    /// repeats, they are too many, or not UTF-8. None if one Arrow array cannot hold them.
     #[inline]
     fn push_entries(
         &mut self,
@@ -172,7 +172,7 @@ impl Maps {
         Some(is_plain.then_some(code))
     }
 
-    /// Adds a row that is not plain. Of a name that repeats the last value counts. Its tags code.
+    /// Adds a row that is not plain. Of a repeated name the last value counts. Returns its tags code.
     #[cold]
     fn push_repeated(&mut self, row: usize, properties: &[u8]) -> Option<i64> {
         let is_text = std::str::from_utf8(properties).is_ok();
@@ -192,7 +192,7 @@ impl Maps {
     }
 }
 
-/// Adds the values of properties at `start` that have a known shape. Their tags code.
+/// Adds the values of properties at `start` that have a known shape. Returns their tags code.
 #[inline]
 fn push_values(values: &mut Texts, shape: &Shape, data: &[u8], start: usize) -> Option<i64> {
     for entry in &shape.entries {
@@ -202,7 +202,7 @@ fn push_values(values: &mut Texts, shape: &Shape, data: &[u8], start: usize) -> 
     Some(i64::from(hash_code(data, start + tags.name_end + 1, start + tags.end, 0) as i32))
 }
 
-/// The entries of `data[start..end]`, by their places from `start` on.
+/// The entries of `data[start..end]`, with positions relative to `start`.
 #[cold]
 fn entries_of(data: &[u8], start: usize, end: usize) -> Vec<Entry> {
     let mut entries = Vec::new();
@@ -213,7 +213,8 @@ fn entries_of(data: &[u8], start: usize, end: usize) -> Vec<Entry> {
     entries
 }
 
-/// The names of a row, told apart by a guess that takes two for one at times, and never one for two.
+/// A small Bloom filter of the names of a row. It may take a new name for a known one, but never the
+/// other way round.
 #[derive(Default)]
 struct Seen(u64);
 
@@ -229,9 +230,9 @@ impl Seen {
     }
 }
 
-/// Calls for each name with a value of `data[start..end]`, in order, with the places where the entry
-/// begins, where its name ends and where it ends. Whether all of it is ASCII; None where a call says
-/// so.
+/// Calls `call` for each entry of `data[start..end]` that has a name and a value, in order, with the
+/// positions where the entry begins, where its name ends, and where it ends. Returns whether all bytes
+/// are ASCII; None as soon as a call returns None.
 #[inline]
 fn for_each_entry(
     data: &[u8],

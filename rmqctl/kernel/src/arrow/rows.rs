@@ -1,7 +1,8 @@
-//! Records of a batch as the buffers of Arrow arrays: what `rmqctl/arrow/arrays.py` does with numpy.
+//! Makes the buffers of Arrow arrays from the records of a batch. `rmqctl/arrow/arrays.py` does the
+//! same with numpy.
 //!
-//! Rows are taken some at a time, and of those one column after the other: what a record has is in
-//! the processor's cache from its first column to its last.
+//! Rows are taken in small blocks, and of each block all columns are made, so that the records stay in
+//! the processor's cache meanwhile.
 
 use crate::arrow::hosts::{Hosts, push_msg_id};
 use crate::arrow::maps::{Maps, Texts};
@@ -11,7 +12,7 @@ use crate::layouts::{HOST_V6_MASK, HOST_V6_SHIFT, PREFIXES, Prefix};
 use crate::record::entry::{i32_at, i64_at};
 use crate::scan::columns::INT_COLUMNS;
 
-/// Rows that are taken at a time.
+/// Rows of a block.
 const BLOCK: usize = 32;
 /// The first and the last millisecond of the calendar, years 1 to 9999.
 const CALENDAR: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
@@ -71,7 +72,7 @@ const TOPIC_ID: usize = number_of("topic_id");
 const PROPERTIES_POSITION: usize = number_of("properties_position");
 const PROPERTIES_LENGTH: usize = number_of("properties_length");
 
-/// Where a column of the batch stands; one that is not there does not compile.
+/// The number of a column of the batch. An unknown name does not compile.
 const fn number_of(name: &str) -> usize {
     let mut number = 0;
     while !is_same(INT_COLUMNS[number].as_bytes(), name.as_bytes()) {
@@ -88,7 +89,7 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// The whole numbers of a batch, each column as this machine's 64-bit numbers.
+/// The whole numbers of a batch: columns of 64-bit integers in this machine's byte order.
 #[derive(Debug, Clone, Copy)]
 pub struct Numbers<'a>(pub [&'a [u8]; INT_COLUMNS.len()]);
 
@@ -104,7 +105,8 @@ impl Numbers<'_> {
         i64::from_ne_bytes(number)
     }
 
-    /// The bytes of the file that a place and a length say; None where there are none.
+    /// The range of bytes that a column of positions and one of lengths give for a row. None if it is
+    /// not in the file, which has `end` bytes.
     #[inline]
     fn range(&self, place: usize, length: usize, row: usize, end: usize) -> Option<(usize, usize)> {
         let start = usize::try_from(self.at(place, row)).ok()?;
@@ -112,7 +114,7 @@ impl Numbers<'_> {
         (stop <= end).then_some((start, stop))
     }
 
-    /// The bytes of a column of pieces together, as far as there are so many at all.
+    /// The sum of a column of lengths, at most `most`.
     fn sum(&self, length: usize, most: usize) -> usize {
         let sizes = (0..self.rows()).map(|row| self.at(length, row));
         let size = sizes.fold(0i64, |sum, size| sum.saturating_add(size));
@@ -120,7 +122,7 @@ impl Numbers<'_> {
     }
 }
 
-/// Topics by their numbers: texts, and where each ends; a 0 before them all.
+/// Topics by their numbers: their bytes one behind the other, and a 0 and the end of each.
 #[derive(Debug, Clone, Copy)]
 pub struct Names<'a> {
     pub ends: &'a [u8],
@@ -139,19 +141,20 @@ impl<'a> Names<'a> {
     }
 }
 
-/// A column. One that is `Odd` has something that is left to the caller, or is larger than an array.
+/// The buffers of a column. `Odd`: Python must make the column, because of a value that is not plain,
+/// or because it is larger than one array.
 #[derive(Debug)]
 pub enum Made {
     Ints(Vec<i32>),
     Longs(Vec<i64>),
     Texts(Texts),
     Maps(Box<Maps>),
-    /// Maps are there, and have them.
+    /// The column is in the `Maps`, which have both properties and tags codes.
     TagsCodes,
     Odd,
 }
 
-/// The wanted columns of a batch of records of `data`; None where they do not all lie in it.
+/// The wanted columns of a batch, whose records are in `data`. None if one of them is not in it.
 pub fn columns(
     data: &[u8],
     numbers: Numbers<'_>,
@@ -166,7 +169,7 @@ pub fn columns(
     Some(making.made)
 }
 
-/// A row of the block: the fields of the record, and how they lie.
+/// A row of the block: the bytes of the record's fixed fields, and the positions of the fields.
 type Row<'a> = (&'a [u8], &'static Prefix);
 
 struct Making<'a> {
@@ -207,7 +210,7 @@ impl<'a> Making<'a> {
         Making { data, numbers, names, wanted: wanted.to_vec(), made, block, hosts: Hosts::two() }
     }
 
-    /// Adds the rows `start..end` to each column; None where one of them is no place of the file.
+    /// Adds the rows `start..end` to each column. None if a record is not in the file.
     fn take_block(&mut self, start: usize, end: usize, rows: usize) -> Option<()> {
         self.block.clear();
         for row in start..end {
@@ -235,8 +238,7 @@ impl<'a> Making<'a> {
         Some(())
     }
 
-    /// Has the processor fetch what the next rows are read at: their fields and properties, between
-    /// which the bodies lie.
+    /// Prefetches the fixed fields and the properties of the next rows. The bodies are between them.
     fn fetch(&self, start: usize, end: usize) {
         let place = |column, row| usize::try_from(self.numbers.at(column, row)).unwrap_or_default();
         for row in start..end {
@@ -298,7 +300,7 @@ impl<'a> Making<'a> {
         Some(())
     }
 
-    /// None where a text is no plain one, or an array does not hold them.
+    /// None if a text is not plain, or one array cannot hold them.
     fn add_texts(
         &mut self,
         column: Column,
@@ -343,7 +345,7 @@ impl<'a> Making<'a> {
         Some(())
     }
 
-    /// None where properties are no place of the file; `Some(None)` where an array holds no more.
+    /// None if properties are not in the file; `Some(None)` if one array cannot hold more.
     fn add_maps(&self, maps: &mut Maps, start: usize, end: usize) -> Option<Option<()>> {
         let (place, length) = (PROPERTIES_POSITION, PROPERTIES_LENGTH);
         for row in start..end {
@@ -356,7 +358,7 @@ impl<'a> Making<'a> {
     }
 }
 
-/// Adds times in microseconds; None where no calendar has one.
+/// Adds times in microseconds. None if one is outside the years 1 to 9999.
 fn push_times(longs: &mut Vec<i64>, times: impl Iterator<Item = i64>) -> Option<()> {
     let mut is_odd = false;
     longs.extend(times.map(|time| {

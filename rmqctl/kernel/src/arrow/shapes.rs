@@ -1,20 +1,21 @@
-//! Properties that differ from others in their values only: most of a log do. Their names need not
-//! be looked for.
+//! Recognises properties that have the same names and lengths as earlier ones, which is true of most
+//! in a log. Then they need not be parsed.
 
 use crate::layouts::PROPERTY_TAGS;
 use crate::record::keyhash::{HIGH_BITS, word_of};
 use crate::record::properties::small_bytes;
 
-/// Bytes of properties that are known by their shape, at most, and the words that these take.
+/// The longest properties that can have a shape, in bytes and in words.
 const MOST_BYTES: usize = 160;
 const WORDS: usize = MOST_BYTES / 8;
-/// A word is looked at as a whole.
+/// The shortest ones: they are compared word by word.
 const LEAST_BYTES: usize = 8;
 const SLOTS: usize = 32;
-/// Of so many that have no known shape one becomes known: others may be of a shape of their own each.
+/// Only one of so many properties without a known shape becomes a new shape, because in some logs each
+/// has its own.
 const EVERY: usize = 8;
 
-/// An entry's places, counted from where the properties begin.
+/// The positions of an entry, relative to the begin of the properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     pub start: usize,
@@ -22,22 +23,22 @@ pub struct Entry {
     pub end: usize,
 }
 
-/// Names and separators of properties of one length, and where they stand. They are plain: no name
-/// is there twice, and all is ASCII.
+/// The names and separators of properties of one length, and their positions. Such properties are
+/// plain: no name is there twice, and all bytes are ASCII.
 #[derive(Debug, Default, Clone)]
 pub struct Shape {
     length: usize,
-    /// Of each word the bits of names and separators, and what they are.
+    /// For each word a mask of the bytes of names and separators, and the values of these bytes.
     words: Vec<(u64, u64)>,
     pub entries: Vec<Entry>,
-    /// All names, and where each ends.
+    /// All names, one behind the other, and the end of each.
     pub names: Vec<u8>,
     pub name_ends: Vec<i32>,
-    /// The entry of the tags, where there is one.
+    /// The entry of TAGS, if there is one.
     pub tags: Option<Entry>,
 }
 
-/// Shapes that were seen last.
+/// A cache of shapes.
 #[derive(Debug)]
 pub struct Shapes {
     slots: Vec<Shape>,
@@ -65,7 +66,7 @@ impl Shapes {
         (odd == 0).then_some(shape)
     }
 
-    /// Tells of plain properties that have no known shape, and where their entries stand.
+    /// Call this for plain properties that have no known shape. They may become a new shape.
     pub fn missed(&mut self, properties: &[u8], entries: impl FnOnce() -> Vec<Entry>) {
         let Some(slot) = slot_of(properties) else { return };
         if self.missed % EVERY == 0 {
@@ -75,7 +76,7 @@ impl Shapes {
     }
 }
 
-/// Bits of a word that are others than those of a shape, a separator more among them, or no ASCII.
+/// Not 0 if a word differs from that of a shape, has another separator, or is not ASCII.
 #[inline]
 fn differs(word: u64, mask: u64, names: u64) -> u64 {
     (word ^ names) & mask | small_bytes(word) & !mask | word & HIGH_BITS
@@ -89,7 +90,7 @@ fn slot_of(properties: &[u8]) -> Option<usize> {
 
 impl Shape {
     fn of(properties: &[u8], entries: Vec<Entry>) -> Self {
-        // Separators stay where they are, and so does what is no entry.
+        // Only values may differ: separators, and bytes outside of entries, are part of the shape.
         let mut is_value = vec![false; properties.len()];
         let (mut names, mut name_ends) = (Vec::new(), Vec::with_capacity(entries.len()));
         for entry in &entries {

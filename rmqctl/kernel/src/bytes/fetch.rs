@@ -1,31 +1,32 @@
-//! Bytes that a processor is told of before they are looked at.
+//! Prefetching: tells the processor which bytes will be read soon.
 //!
-//! A record is read at its head, then at its end, then its body is: a processor that looks ahead by
-//! itself follows that badly, and waits for memory half of the time.
+//! Of a record the head is read first, then the end, then the body. The hardware prefetcher does not
+//! follow such a pattern, and the processor would wait for memory half of the time.
 
 #![allow(unsafe_code)]
 
-/// Bytes that a processor fetches together.
+/// Bytes of a cache line.
 const LINE: usize = 64;
-/// How far behind a record's end it is told of.
+/// How far (bytes) behind the end of the current record is prefetched.
 const DISTANCE: usize = 1 << 12;
 
-/// Has the processor fetch what comes into its view, of `DISTANCE` bytes behind a record, when one of
-/// `size` bytes that ends at `end` is read: each byte once, of a log of small records. Of a large one
-/// it follows the body by itself. Nothing from `readable` on.
+/// Call this when a record of `size` bytes that ends at `end` is read. Prefetches the last `size`
+/// bytes of the `DISTANCE` bytes behind it, so that in a log of small records each byte is prefetched
+/// once. Of a larger record at most `DISTANCE` bytes are: the hardware prefetcher follows a body by
+/// itself. Nothing from `readable` on is prefetched.
 #[inline]
 pub fn behind(data: &[u8], end: usize, size: usize, readable: usize) {
     let high = end.saturating_add(DISTANCE);
     range(data, high - size.min(DISTANCE), high.min(readable));
 }
 
-/// Bytes that a record's head takes at most, and what the next one's size may differ by, of those that
-/// are looked at only where one ends and another begins.
+/// Bytes that are prefetched from the place on where a record's head is expected: its head, and as far
+/// as sizes of records differ.
 const HEAD: usize = 128;
 
-/// The same where nobody looks at bodies: what lies around the place, `DISTANCE` behind or more, where
-/// a record begins if all are of `size` bytes, of which the last `tail` are looked at. Of small ones
-/// that is all.
+/// Like [`behind`], but for when bodies are not read. Expects that all records have `size` bytes, and
+/// prefetches around the place, at least `DISTANCE` bytes ahead, where one ends and the next begins:
+/// the last `tail` bytes of the one, and the head of the other. Of small records everything.
 #[inline]
 pub fn around(data: &[u8], end: usize, (size, tail): (usize, usize), readable: usize) {
     if size < 4 * HEAD || size / 2 < tail {
@@ -35,7 +36,7 @@ pub fn around(data: &[u8], end: usize, (size, tail): (usize, usize), readable: u
     range(data, place.saturating_sub(tail + LINE), place.saturating_add(HEAD).min(readable));
 }
 
-/// Has the processor fetch `low..high` as far as there is any, without waiting for it.
+/// Prefetches the part of `low..high` that is in `data`, without waiting for it.
 #[inline]
 pub fn range(data: &[u8], low: usize, high: usize) {
     for line in data.get(low..high.min(data.len())).unwrap_or_default().chunks(LINE) {
@@ -43,13 +44,13 @@ pub fn range(data: &[u8], low: usize, high: usize) {
     }
 }
 
-/// Has the processor fetch what lies around a place, whatever that is.
+/// Prefetches the cache line at an address, which may be any.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn line_at(place: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: every x86-64 has the instruction; it reads nothing that a program could tell, and takes
-    // any address: of one that is not mapped, or not there, it does nothing.
+    // SAFETY: every x86-64 has the instruction. It has no effect that a program can observe, and takes
+    // any address: for one that is not mapped it does nothing.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
 }
 

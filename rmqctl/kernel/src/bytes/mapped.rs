@@ -1,13 +1,14 @@
-//! The bytes of a file, to be written to while others may read them.
+//! Stores bytes into a mapped file while others may read them.
 //!
-//! The second of the two places that take Python's word for memory (the first is `bytes_of`): while
-//! the buffer is held its bytes are neither freed nor moved, and only who holds the put lock stores
-//! into files. Others read the same pages meanwhile, in this process and in others, so there is never a
-//! reference to them: bytes go through a pointer, and every place is checked before.
+//! This is the second of the two places that trust memory which Python provides (the first is
+//! `bytes_of`). While the buffer is held, its bytes are neither freed nor moved, and only the holder of
+//! the put lock stores into files. Others read the same pages meanwhile, in this process and in other
+//! ones. So there is never a Rust reference to these bytes: they are read and stored through a pointer,
+//! and every position is checked before.
 //!
-//! A page that is stored into through a map for the first time costs a fault, and on a disk's file
-//! system several times what it costs to write it: so where many records are stored together their
-//! bytes are written to the file, without heads, and then once more with them.
+//! The first store into a page through a map costs a page fault, which on the file system of a disk
+//! takes several times as long as to write(2) the page. So when many records are stored together,
+//! their bytes are written to the file, first without the records' heads, and then again with them.
 
 #![allow(unsafe_code)]
 
@@ -21,21 +22,22 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::bytes::fetch;
 
-/// What is stored last of a record: its size and its magic code.
+/// Bytes of a record that are stored last: its size and its magic code.
 pub const RECORD_HEAD: usize = 8;
 
-/// Bytes of which a write leaves all or none, whenever the process is killed.
+/// Bytes of a page. When the process is killed during a write(2), each page has all of its bytes, or
+/// none.
 const PAGE: usize = 1 << 12;
 
-/// Bytes of records that are worth a write of their own.
+/// From so many bytes of records on it is faster to write them than to store them through the map.
 const WRITTEN_AT_ONCE: usize = 1 << 14;
 
-/// A part of the file that is claimed by one write (see `Room::claim_ahead`). Disk space is reserved
-/// by such parts, too (`reserved_chunk` of `rmqctl/engine/files/mappedfile.py`).
+/// Bytes of the file that are claimed by one write (see `Room::claim_ahead`). Disk space is reserved in
+/// chunks of the same size (`reserved_chunk` of `rmqctl/engine/files/mappedfile.py`).
 const CLAIMED: usize = 1 << 18;
 static ZEROS: [u8; CLAIMED] = [0; CLAIMED];
 
-/// Bytes that records are stored into; `file` is where they lie, if it is known.
+/// Memory that records are stored into. `file` is the file that is mapped there, if it is known.
 pub struct Room<'a> {
     start: *mut u8,
     length: usize,
@@ -43,33 +45,34 @@ pub struct Room<'a> {
     held: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: it is a pointer to bytes that are there for 'a, whichever thread uses it.
+// SAFETY: it is a pointer to bytes that exist for 'a, whichever thread uses it.
 unsafe impl Send for Room<'_> {}
 
 impl<'a> Room<'a> {
-    /// Bytes of our own.
+    /// A room in memory of Rust's.
     #[cfg(any(test, feature = "hostile"))]
     pub fn of(bytes: &'a mut [u8]) -> Self {
         Room { start: bytes.as_mut_ptr(), length: bytes.len(), file: None, held: PhantomData }
     }
 
-    /// The bytes of a buffer of Python's.
+    /// A room in a buffer of Python's.
     ///
     /// # Safety
     ///
-    /// From `start` on so many bytes can be written to for all of 'a.
+    /// For all of 'a the `length` bytes from `start` on must be there, and writable.
     pub unsafe fn at(start: *mut u8, length: usize) -> Self {
         Room { start, length, file: None, held: PhantomData }
     }
 
-    /// The same bytes, which are those of a file that was opened to be written to.
+    /// The same room, with the file that is mapped there. It must be open for writing.
     pub fn in_file(self, file: Option<&'a File>) -> Self {
         Room { file, ..self }
     }
 
-    /// Stores records of these sizes, one behind the other from `position` on: what has a head is
-    /// whole, and so is all before it. A kill leaves whole heads; who reads meanwhile may see a part of
-    /// one, as of any that lies on two lines of the processor's cache, and looks again.
+    /// Stores records of these sizes, one behind the other, from `position` on. At any time a record
+    /// that has a head is whole, and so are all records before it. A kill leaves whole heads. A
+    /// concurrent reader may see a part of a head, as with any head on two cache lines, and must then
+    /// read it again.
     pub fn store_all(
         &mut self,
         position: usize,
@@ -96,14 +99,14 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Writes zeros into the parts of the file that records between two positions lie in, from the
-    /// first position on, behind which nothing stands: the system's cache then has large pages of
-    /// them, which take less time to make, and a third of it to be read, than those of a record or
-    /// two. Answers the position up to which that is done. Who cannot write goes on without.
+    /// Writes zeros into the file from `from` up to the end of the chunk of `CLAIMED` bytes that has
+    /// `to`. There must be no data from `from` on. The page cache then holds that part in large folios.
+    /// These are faster to allocate than pages for one or two records each, and take a third of the
+    /// time to read. Returns the end of that part, also if a write fails: then it is just not faster.
     pub fn claim_ahead(&self, from: usize, to: usize) -> usize {
         let end = to.next_multiple_of(CLAIMED).min(self.length);
         let Some(file) = self.file else { return end };
-        // A page that has a byte of a record is there.
+        // The page of `from` has bytes of a record, and is in the cache already.
         let mut at = from.next_multiple_of(PAGE);
         while at < end {
             let following = (at + 1).next_multiple_of(CLAIMED).min(end);
@@ -115,8 +118,8 @@ impl<'a> Room<'a> {
         end
     }
 
-    /// Writes a part of records once more that is there but for its heads, each of which lies on one
-    /// page: a kill ends a write between two pages.
+    /// Writes a part of records once more, now with their heads. Each head must lie on one page, so
+    /// that a kill, which can end a write only between two pages, leaves none torn.
     fn write_heads(
         &mut self,
         position: usize,
@@ -137,8 +140,8 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Writes records into the file, zeros for their heads. What has failed may have written a part,
-    /// which without heads is nothing.
+    /// Writes records into the file, with zeros in place of their heads. After an error a part may be
+    /// written. Without heads it is no record to any reader.
     fn write_aside(
         &self,
         position: usize,
@@ -165,7 +168,7 @@ impl<'a> Room<'a> {
         written
     }
 
-    /// Stores a record, size and magic code last and in one store of eight bytes: a kill leaves a
+    /// Stores a record. Size and magic code come last, in one store of eight bytes, so a kill leaves a
     /// whole record or none (`CommitLogWriter.store`).
     #[inline]
     pub fn store(&mut self, position: usize, record: &[u8]) {
@@ -175,7 +178,7 @@ impl<'a> Room<'a> {
         self.store_head(position, record);
     }
 
-    /// Stores the head of a record whose other bytes are there.
+    /// Stores the head of a record whose other bytes are stored already.
     #[inline]
     fn store_head(&mut self, position: usize, record: &[u8]) {
         assert!(position.checked_add(RECORD_HEAD).is_some_and(|end| end <= self.length));
@@ -189,13 +192,13 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Has the processor fetch what stands at a position, without waiting for it.
+    /// Prefetches the cache line at a position.
     #[inline]
     pub fn fetch(&self, position: usize) {
         fetch::line_at(self.start.wrapping_add(position));
     }
 
-    /// Bytes as they stand there.
+    /// The bytes at a position.
     #[inline]
     pub fn read<const N: usize>(&self, position: usize) -> [u8; N] {
         assert!(position.checked_add(N).is_some_and(|end| end <= self.length));
@@ -203,8 +206,8 @@ impl<'a> Room<'a> {
         unsafe { self.start.add(position).cast::<[u8; N]>().read_unaligned() }
     }
 
-    /// A number of four bytes as it stands there, where another one is about to be stored: the
-    /// system is asked for a page once that can be written to, and not before for one to be read.
+    /// The four bytes at a position at which others will be stored next. The read is done by a store,
+    /// so that it causes only the page fault for writing, and not one for reading before that.
     #[inline]
     pub fn claim(&mut self, position: usize) -> [u8; 4] {
         assert!(position.checked_add(4).is_some_and(|end| end <= self.length));
@@ -213,15 +216,15 @@ impl<'a> Room<'a> {
         if !place.is_aligned() {
             return self.read(position);
         }
-        // SAFETY: it lies in the room and is aligned; others only look at it.
+        // SAFETY: it lies in the room and is aligned; others only read it.
         let number = unsafe { AtomicU32::from_ptr(place) };
-        // Stores what there is in any case, and so takes the page for writing.
+        // It never changes the bytes, but needs the page for writing in any case.
         let (Ok(found) | Err(found)) =
             number.compare_exchange(u32::MAX, u32::MAX, Ordering::Relaxed, Ordering::Relaxed);
         found.to_ne_bytes()
     }
 
-    /// Stores bytes after everything that was stored before.
+    /// Stores bytes so that they become visible after everything that was stored before (release).
     #[inline]
     pub fn publish(&mut self, position: usize, bytes: &[u8]) {
         fence(Ordering::Release);
@@ -232,14 +235,14 @@ impl<'a> Room<'a> {
     #[inline]
     pub fn write(&mut self, position: usize, bytes: &[u8]) {
         assert!(position.checked_add(bytes.len()).is_some_and(|end| end <= self.length));
-        // SAFETY: they lie in the room, which was checked; `bytes` are another's.
+        // SAFETY: they lie in the room, which was checked, and `bytes` are outside of it.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(position), bytes.len());
         }
     }
 }
 
-/// Whether a head at this position lies on two pages.
+/// Whether the head of a record at this position lies on two pages.
 fn is_on_two_pages(position: usize) -> bool {
     position / PAGE != (position + RECORD_HEAD - 1) / PAGE
 }

@@ -1,22 +1,23 @@
-//! Memory of columns that are gone, for those that come: what the system gives anew costs as much as
-//! to fill it, for it is zeroed page by page.
+//! Reuses the memory of columns that were freed. New memory from the system is zeroed page by page,
+//! which takes as long as filling it.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// What is kept of each kind of item, in bytes; what is larger than a quarter of it never is.
+/// Bytes that are kept at most for each type of item. A piece larger than a quarter of that is not
+/// kept.
 const MOST_BYTES: usize = 16 << 20;
-/// Pieces that are kept of each kind, as many as a few batches have: all are looked at.
+/// Pieces that are kept at most for each type: those of a few batches. A search goes through all.
 const MOST_PIECES: usize = 128;
-/// What is smaller, in bytes, costs the system no page.
+/// Smaller pieces (bytes) are not kept: they take no whole page from the system.
 const LEAST_BYTES: usize = 1 << 12;
-/// A piece of memory is taken for less than it holds, but not for very much less.
+/// A piece may have up to so many times the capacity that is asked for.
 const SLACK: usize = 8;
 
-/// Pieces of memory that nobody uses.
+/// Pieces of memory that are not in use.
 #[derive(Debug)]
 pub struct Shelf<T>(Mutex<Vec<Vec<T>>>);
 
-/// What columns are made of.
+/// The types of items of columns.
 pub trait Item: Copy + Send + 'static {
     fn shelf() -> &'static Shelf<Self>;
 }
@@ -39,8 +40,8 @@ impl<T: Copy> Shelf<T> {
         Shelf(Mutex::new(Vec::new()))
     }
 
-    /// None where another thread is at it: nobody waits, for a process that was forked meanwhile has
-    /// no such thread, and would wait for ever.
+    /// The pieces; None while another thread holds the lock. Nobody waits for it, because in a process
+    /// that was forked meanwhile that thread does not exist, and the wait would never end.
     fn pieces(&self) -> Option<MutexGuard<'_, Vec<Vec<T>>>> {
         match self.0.try_lock() {
             Ok(kept) => Some(kept),
@@ -69,19 +70,19 @@ impl<T: Copy> Shelf<T> {
         let Some(mut kept) = self.pieces() else { return };
         piece.clear();
         kept.push(piece);
-        // The oldest goes first: columns have other sizes now.
+        // The oldest pieces go first: their sizes are probably not those of current columns.
         while kept.len() > MOST_PIECES || kept.iter().map(bytes).sum::<usize>() > MOST_BYTES {
             kept.remove(0);
         }
     }
 }
 
-/// Memory for so many items, without any.
+/// An empty vector with room for so many items.
 pub fn take<T: Item>(room: usize) -> Vec<T> {
     T::shelf().take(room)
 }
 
-/// Takes memory back, and lets go of what would be too much.
+/// Takes memory back to reuse it, and frees what would be too much.
 pub fn give<T: Item>(piece: Vec<T>) {
     T::shelf().give(piece);
 }
@@ -90,7 +91,7 @@ pub fn give<T: Item>(piece: Vec<T>) {
 mod tests {
     use super::{LEAST_BYTES, MOST_BYTES, MOST_PIECES, Shelf};
 
-    // Each on a shelf of its own: other tests, beside these, take from those of the process.
+    // Each test has its own shelf: tests run in parallel, and others use the shelves of the process.
 
     #[test]
     fn memory_comes_back_empty_and_is_bounded() {

@@ -1,4 +1,4 @@
-//! How bytes are looked at, stored while others read them, and lent.
+//! Access to bytes: reading and prefetching them, storing them while others read, reusing memory.
 
 pub mod fetch;
 pub mod mapped;

@@ -1,8 +1,8 @@
-//! A file's bytes as a scan comes to them: through its map, or read piece by piece.
+//! The bytes of a file for a scan: through its map, or read(2) piece by piece.
 //!
-//! To look at a page through a map for the first time may cost more than to copy it, for the system
-//! enters each into a table, and takes it out again behind the scan. So what is looked at once is read,
-//! as much at a time as stays in the cache of one core, and what stays mapped is looked at there.
+//! The first access to a page through a map can cost more than copying the page, because the system
+//! enters each page into a page table, and removes it again behind the scan. So bytes that are used
+//! once are read, in pieces that fit into the cache of one core. Bytes that stay mapped are used there.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +10,10 @@ use std::os::unix::fs::FileExt;
 
 use crate::bytes::memory::take;
 
-/// Bytes that are read at once: a quarter of the cache that a core has for itself, or less.
+/// Bytes that are read at once: at most a quarter of a core's own cache.
 pub const PIECE: usize = 1 << 18;
 
-/// A file of which nothing behind `readable` is looked at; if there is a `file`, it is read.
+/// A file. Nothing behind `readable` is used. It is read if there is a `file`, else used in its map.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     pub map: &'a [u8],
@@ -26,11 +26,11 @@ pub struct Source<'a> {
 pub struct Piece<'a> {
     pub data: &'a [u8],
     pub base: usize,
-    /// Where in the file ends what may be looked at here.
+    /// The position in the file up to which bytes may be used here.
     pub readable: usize,
-    /// Whether it was read, and lies in the processor's cache.
+    /// Whether it was read, and so is in the processor's cache.
     pub was_read: bool,
-    /// Whether bytes that may be looked at follow it.
+    /// Whether bytes that may be used follow it.
     pub has_more: bool,
 }
 
@@ -41,8 +41,8 @@ impl<'a> Source<'a> {
         Piece { data: self.map, base: 0, readable, was_read: false, has_more: false }
     }
 
-    /// The bytes from `begin` on, up to `end` at most, which are read into `room`. Where the file has
-    /// become shorter they are fewer, and nothing follows.
+    /// Reads bytes from `begin` on, at most up to `end`, into `room`. If the file has become shorter,
+    /// they are fewer, and `has_more` is false.
     pub fn read<'b>(
         self,
         file: &File,
@@ -62,7 +62,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Reads until there is no more room, or no more of the file; how many bytes.
+/// Reads until the room is full or the file ends. Returns the number of bytes.
 fn read_all(file: &File, room: &mut [u8], begin: usize) -> io::Result<usize> {
     let mut length = 0;
     while length < room.len() {

@@ -1,9 +1,9 @@
-//! The processors that threads are on.
+//! Moves threads to other processors.
 //!
-//! Linux often begins or wakes a thread on the processor of the one that does it, also when nobody
-//! wants another one, and then lets both take turns for milliseconds: as long as a window of the log,
-//! or a pull, takes. So a thread that has something to do beside another one leaves that one's
-//! processor first, for which the other one makes way.
+//! Linux often starts or wakes a thread on the processor of the thread that did it, even if other
+//! processors are idle. Then the two take turns for milliseconds, which is as long as a whole window of
+//! the log or a pull takes. So a helper thread first leaves the processor of the thread that asked it,
+//! and that thread yields once to let it.
 
 use std::sync::OnceLock;
 use std::thread;
@@ -14,22 +14,23 @@ pub fn has_processors() -> bool {
     *HAS.get_or_init(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1))
 }
 
-/// The processor of a thread that has another one do something beside it.
+/// The processor on which the asking thread runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker(Option<usize>);
 
 impl Asker {
-    /// This thread is the one.
+    /// Call this in the asking thread.
     pub fn here() -> Self {
         Asker(system::own())
     }
 
-    /// Lets the other thread, which was begun or woken, leave if it waits for this processor.
+    /// Call this in the asking thread when the helper was started or woken: yields, so that the helper
+    /// can leave if it waits for this processor.
     pub fn make_way(self) {
         thread::yield_now();
     }
 
-    /// Has this thread, which is the other one, go on elsewhere if it is where the asker was.
+    /// Call this in the helper: moves it to another processor if it is on that of the asking thread.
     pub fn leave(self) {
         if self.is_here() {
             system::leave();
@@ -49,12 +50,12 @@ mod system {
         Some(sched_getcpu())
     }
 
-    /// To any other processor that this thread may be on.
+    /// Moves this thread to any other processor that its affinity allows.
     pub fn leave() {
         let Ok(all) = sched_getaffinity(None) else { return };
         let mut others = all;
         others.unset(sched_getcpu());
-        // It goes at once, and then may be anywhere again.
+        // The first call moves it at once. The second one gives it its affinity back.
         if others.count() > 0 && sched_setaffinity(None, &others).is_ok() {
             let _ = sched_setaffinity(None, &all);
         }
@@ -82,8 +83,8 @@ mod tests {
         sched_getaffinity(None).expect("a thread has processors")
     }
 
-    /// Whether a thread that begins where its asker is goes on elsewhere, in some of the times that
-    /// it is tried: it may be moved back at once.
+    /// Whether a thread on the processor of its asker moves elsewhere. It is tried several times,
+    /// because the system may move the thread back at once.
     fn leaves() -> bool {
         (0..100).any(|_| {
             let asker = Asker::here();

@@ -1,5 +1,5 @@
-//! The items of a message, or of many, stored into an index file: `IndexFile.put_keys` and
-//! `put_key_batch` (`rmqctl/engine/index/indexfile.py`) without their header.
+//! Stores the items of one message, or of many, into an index file, as `IndexFile.put_keys` and
+//! `put_key_batch` (`rmqctl/engine/index/indexfile.py`) do.
 
 use std::hint::black_box;
 
@@ -11,10 +11,11 @@ use crate::layouts::{
     INDEX_ITEM_PREV_INDEX_NO, INDEX_ITEM_TIME_DIFF_SECONDS,
 };
 
-/// Items of a run whose slots are looked at together.
+/// How many slots are read at once before their items are stored.
 const AT_ONCE: usize = 32;
 
-/// Where slots and items of a file begin, how many slots there are, and the number of the next item.
+/// The positions (bytes) in a file at which its slots begin, and at which item 0 would be, how many
+/// slots it has, and the number of the next item.
 #[derive(Debug, Clone, Copy)]
 pub struct Places {
     pub slots: usize,
@@ -23,7 +24,8 @@ pub struct Places {
     pub next: i32,
 }
 
-/// What the items of a message have in common; the first one has a time of its own.
+/// What the items of a message have in common. `first_diff` (s) is the time of the file's first item,
+/// `diff` (s) that of all others.
 #[derive(Debug, Clone, Copy)]
 pub struct Common {
     pub physical_offset: i64,
@@ -31,16 +33,17 @@ pub struct Common {
     pub diff: i32,
 }
 
-/// Has the processor fetch the slots of hashes whose items are stored soon: they lie far apart.
+/// Prefetches the slots of hashes whose items are stored soon: slots are far apart.
 pub fn fetch(room: &Room<'_>, places: Places, hashes: &[i32]) {
     for &hash in hashes {
         room.fetch(places.slot_of(hash));
     }
 }
 
-/// Stores items behind those that there are, then the slots; how many slots had none before.
+/// Stores the items of one message behind the items of the file, and then their slots. Returns how
+/// many slots had no item before.
 ///
-/// A slot that names no item before the new one is an empty one (`IndexFile#putKey`).
+/// A slot counts as empty if it does not name an item before the new one (`IndexFile#putKey`).
 pub fn store(room: &mut Room<'_>, places: Places, hashes: &[i32], common: Common) -> i32 {
     let slot_of = |hash: i32| places.slot_of(hash);
     let mut fresh = 0;
@@ -64,15 +67,16 @@ pub fn store(room: &mut Room<'_>, places: Places, hashes: &[i32], common: Common
     fresh
 }
 
-/// `IndexHeader`: times and physical offsets of the first and the last message, and counts.
+/// The fields of `IndexHeader`: times (ms) and physical offsets of the first and the last message,
+/// `hash_slot_count` and `index_count`.
 pub type Header = (i64, i64, i64, i64, i32, i32);
 
 /// Hash, physical offset and store time (ms) of a key.
 pub type Key = (i32, i64, i64);
 
-/// Stores the items of consecutive keys behind those that there are, each before its slot, and then
-/// the header: the one given, which counts them, and the slots that had none before. The time of the
-/// first item is `first_diff`.
+/// Stores the items of consecutive keys behind the items of the file, each before its slot, and then
+/// the header. `header` already counts the items; the slots that had no item before are added to it.
+/// `first_diff` (s) is the time of the first item. Returns the stored header.
 pub fn store_run(
     room: &mut Room<'_>,
     places: Places,
@@ -83,8 +87,8 @@ pub fn store_run(
     let (begin_timestamp, end, begin_offset, end_offset, slots, count) = header;
     let mut fresh = 0;
     for (number, keys) in (places.next..).step_by(AT_ONCE).zip(keys.chunks(AT_ONCE)) {
-        // Their slots first: these places lie far apart, and the machine fetches many of them at
-        // once as long as nothing else depends on them.
+        // First read all slots: they are far apart, and the processor waits for many cache misses at
+        // once as long as no other work depends on them.
         for (hash, ..) in keys {
             black_box(room.read::<4>(places.slot_of(*hash)));
         }
@@ -101,7 +105,7 @@ pub fn store_run(
             room.write(slot, &number.to_be_bytes());
         }
     }
-    // A count that runs over is another one, as Java's is.
+    // A count that overflows wraps, as in Java.
     let slots = slots.wrapping_add(fresh);
     let header = (begin_timestamp, end, begin_offset, end_offset, slots, count);
     store_header(room, header);
@@ -109,15 +113,15 @@ pub fn store_run(
 }
 
 impl Places {
-    /// Where the slot of a hash lies.
+    /// The position of the slot of a hash.
     #[inline]
     fn slot_of(&self, hash: i32) -> usize {
         self.slots + 4 * (hash.max(0) as u32 % self.slot_count) as usize
     }
 }
 
-/// `time_diff_seconds` of `rmqctl/engine/index/header.py`: a difference that runs over is another one,
-/// as Java's is.
+/// `time_diff_seconds` of `rmqctl/engine/index/header.py`. A difference that overflows wraps, as in
+/// Java.
 #[inline]
 pub fn time_diff_seconds(store_timestamp: i64, begin_timestamp: i64) -> i32 {
     if begin_timestamp <= 0 {
@@ -127,7 +131,7 @@ pub fn time_diff_seconds(store_timestamp: i64, begin_timestamp: i64) -> i32 {
     seconds.clamp(0, i64::from(i32::MAX)) as i32
 }
 
-/// Stores a header (`IndexHeader`), its count last: what it counts is whole.
+/// Stores a header (`IndexHeader`), the count last, so that all items that it counts are whole.
 pub fn store_header(room: &mut Room<'_>, header: Header) {
     let (begin, end, begin_offset, end_offset, slot_count, count) = header;
     let mut stored = [0; INDEX_HEADER_BYTES];

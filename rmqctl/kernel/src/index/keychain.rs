@@ -1,7 +1,7 @@
-//! The items of a key in an index file: `IndexFile.select` (`rmqctl/engine/index/indexfile.py`),
-//! `IndexFile#selectPhyOffset` of the engine.
+//! Finds the items of a key in an index file, as `IndexFile.select`
+//! (`rmqctl/engine/index/indexfile.py`) and RocketMQ's `IndexFile#selectPhyOffset` do.
 //!
-//! The file is read place by place and never mapped: it may shrink at any time.
+//! Slot and items are read(2) one by one. The file is not mapped, because it may shrink at any time.
 
 use std::io;
 
@@ -12,9 +12,9 @@ use crate::layouts::{
 };
 use crate::record::entry::{i32_at, i64_at};
 
-/// What is read in pieces.
+/// Something that is read in pieces: a file, or bytes in memory.
 pub trait Pieces {
-    /// Fills `piece` from a position; an error where the file ends before.
+    /// Fills `piece` from a position on. It is an error if the file ends before.
     fn read(&self, piece: &mut [u8], position: u64) -> io::Result<()>;
 }
 
@@ -27,15 +27,16 @@ impl Pieces for [u8] {
     }
 }
 
-/// How many slots a file has, and its items, of which the first place lies idle (`maxIndexNum`).
+/// How many slots a file has, and how many items (`maxIndexNum`), of which item 0 is never used.
 #[derive(Debug, Clone, Copy)]
 pub struct Geometry {
     pub slots: u32,
     pub items: i32,
 }
 
-/// Items that are wanted: of a key hash (never negative), and stored within times (ms) that are
-/// both inclusive. A file that `is_growing` may get more behind the header's count meanwhile.
+/// The wanted items: those with a key hash (never negative) and a time from `begin` to `end` (ms,
+/// both inclusive). With `is_growing` a writer may store more items behind the header's count while
+/// the file is read.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     pub key_hash: i32,
@@ -44,7 +45,8 @@ pub struct Wanted {
     pub is_growing: bool,
 }
 
-/// How far a search has come: what the header said, and the number of the next item; 0: the end.
+/// How far a search has come: the header's begin and count when it began, and the number of the next
+/// item to read; 0 at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reached {
     pub begin_timestamp: i64,
@@ -52,10 +54,11 @@ pub struct Reached {
     pub index_no: i32,
 }
 
-/// Number, physical offset, seconds since the file's begin and the number of the item before.
+/// An item: its number, its physical offset, its time (seconds, as stored), and the number of the item
+/// before it in the slot.
 pub type Hit = (i32, i64, i32, i32);
 
-/// What a file's header says: its first and its last store time (ms), and its count.
+/// The first and the last store time (ms) and the count of a file's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     first: i64,
@@ -81,9 +84,9 @@ impl Header {
     }
 }
 
-/// Begins a search: at the slot's newest item, where the file has anything to say. `known` is its
-/// header as it was read for another key; it is read anew where messages may have been indexed
-/// meanwhile that make a difference.
+/// Begins a search at the newest item of the key's slot, or at the end if the file has no item in that
+/// time. `known` is the header as it was read for another key. It is read again, and replaced, if
+/// messages that were indexed since can change the result.
 pub fn start<F: Pieces + ?Sized>(
     file: &F,
     geometry: Geometry,
@@ -116,8 +119,9 @@ pub fn start<F: Pieces + ?Sized>(
     Ok(reached)
 }
 
-/// Goes on with a search: the next hits, `most` of them at most, newest first, having looked at
-/// `steps` items at most, of which those that are left remain. A chain ends at the first link that does not go back.
+/// Continues a search: the next hits, newest first, at most `most` of them. It reads at most `steps`
+/// items, and subtracts those that it read. The chain ends at the first link that does not lead to an
+/// earlier item, so a cycle in a damaged file ends, too.
 pub fn select<F: Pieces + ?Sized>(
     file: &F,
     geometry: Geometry,

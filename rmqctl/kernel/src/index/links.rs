@@ -1,29 +1,29 @@
-//! How items hang on the slots of an index file, and which rows belong to which queue: what
-//! `link_items` (`rmqctl/engine/index/links.py`) and `group_by_queue`
-//! (`rmqctl/engine/derive/writer.py`) do with sorted arrays.
+//! Links index items to the items before them in their slots, and groups rows by queue, with hash
+//! tables. `link_items` (`rmqctl/engine/index/links.py`) and `group_by_queue`
+//! (`rmqctl/engine/derive/writer.py`) do the same with sorted arrays.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A table from a key to the place of its first use, a power of two wide and never more than half
-/// full. Its hash is
-/// another one each time, so that no store can be made whose keys are all in each other's way.
+/// A hash table that numbers keys in the order of their first use. Its width is a power of two, and
+/// it is never more than half full. Its hash function is a different one each time, so nobody can
+/// make a store whose keys all collide.
 pub struct Places {
     factor: u64,
     keys: Vec<(i64, i64)>,
-    /// 1 + place; 0 where nothing stands.
+    /// 1 + the number of a key; 0 where the table is empty.
     places: Vec<u32>,
     mask: usize,
 }
 
 impl Places {
-    /// With room for so many keys, which grows.
+    /// A table with room for so many keys. It grows.
     pub fn new(room: usize) -> Self {
         let width = (2 * room.max(4)).next_power_of_two();
         let factor = RandomState::new().hash_one(0) | 1;
         Places { factor, keys: Vec::new(), places: vec![0; width], mask: width - 1 }
     }
 
-    /// The place of a key among those seen, and whether it is new.
+    /// The number of a key, and whether it is new.
     #[inline]
     pub fn place_of(&mut self, key: (i64, i64)) -> (usize, bool) {
         let mut at = self.first_look(key);
@@ -44,7 +44,7 @@ impl Places {
         }
     }
 
-    /// Where a key is looked for first.
+    /// Where in the table the search for a key begins.
     #[inline]
     fn first_look(&self, key: (i64, i64)) -> usize {
         let mixed = (key.0 as u64).wrapping_mul(self.factor) ^ (key.1 as u64);
@@ -64,13 +64,13 @@ impl Places {
         }
     }
 
-    /// The keys by their places.
+    /// The keys in the order of their numbers.
     pub fn into_keys(self) -> Vec<(i64, i64)> {
         self.keys
     }
 }
 
-/// `Links` of `rmqctl/engine/index/links.py`; slots in the order of their first item.
+/// `Links` of `rmqctl/engine/index/links.py`. The slots have the order of their first items.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Links {
     pub previous: Vec<i32>,
@@ -79,8 +79,8 @@ pub struct Links {
     pub fresh_slots: usize,
 }
 
-/// The links of items one after the other, as `IndexFile#putKey` gives them. `newest_of` is what a
-/// slot says before them; a number that is not above 0 and at most `count` is none.
+/// The links that `IndexFile#putKey` would give to these items, one after the other. `newest_of`
+/// returns what a slot has before them; unless that is from 1 to `count`, the slot counts as empty.
 pub fn link_items(
     slots: impl ExactSizeIterator<Item = i64> + Clone,
     numbers: impl Iterator<Item = i32>,
@@ -88,8 +88,8 @@ pub fn link_items(
     count: i32,
 ) -> Links {
     let mut places = Places::new(slots.len());
-    // All slots first: these places lie far apart, and the machine looks at many of them at once as
-    // long as nothing else depends on them.
+    // First read all slots: they are far apart, and the processor waits for many cache misses at once
+    // as long as no other work depends on them.
     let mut links = Links { previous: slots.clone().map(newest_of).collect(), ..Links::default() };
     for ((slot, number), previous) in slots.zip(numbers).zip(&mut links.previous) {
         let (place, is_new) = places.place_of((slot, 0));
@@ -108,7 +108,7 @@ pub fn link_items(
     links
 }
 
-/// The rows of each queue in order, by topic and queue id.
+/// The rows of each queue, ascending. The queues are sorted by topic and queue id.
 pub fn group_by_queue(
     queues: impl ExactSizeIterator<Item = (i64, i64)>,
 ) -> Vec<((i64, i64), Vec<i64>)> {

@@ -1,5 +1,5 @@
-//! An index file that is filled, or looked at, from its first item on: its slots, and how its items
-//! hang on them. What `NewSlots` (`rmqctl/engine/index/newslots.py`) does with arrays.
+//! The slots of an index file that is filled, or checked, from its first item on. `NewSlots`
+//! (`rmqctl/engine/index/newslots.py`) does the same with arrays.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -13,37 +13,38 @@ use crate::layouts::{
     INDEX_ITEM_TIME_DIFF_SECONDS,
 };
 
-/// The newest item of each slot; 0 where there is none.
+/// The newest item of each slot; 0 if it has none.
 pub struct Slots {
-    /// Of each slot the number as it is stored.
+    /// The item numbers of all slots, as they are stored.
     newest: Arc<Memory>,
     count: u32,
     /// How many slots have an item.
     pub used: usize,
 }
 
-/// Items whose slots are fetched ahead: they lie far from each other.
+/// How many items ahead slots are prefetched: slots are far apart.
 const AHEAD: usize = 16;
-/// What a slot takes.
+/// Bytes of a slot.
 const SLOT_BYTES: usize = size_of::<i32>();
 
-/// Zeros. Slots are touched in no order, 20 MB of them by default: in pages as large as the system
-/// gives, each of which it has to find only once.
+/// Memory that begins as zeros, 20 MB by default. Slots are accessed in random order, so it is in huge
+/// pages if the system has some: that causes fewer page faults and TLB misses.
 struct Memory {
     mapped: Option<MmapMut>,
-    /// Where the system has no map to give.
+    /// Used if the system gives no map.
     owned: Vec<u8>,
 }
 
-/// What a table takes, in bytes, whose memory is kept for the next one of its size; one of the
-/// default geometry takes 20 MB.
+/// The sizes (bytes) of memory that is kept for the next table of the same size. With the default
+/// geometry it is 20 MB.
 const KEPT_BYTES: RangeInclusive<usize> = 1 << 20..=32 << 20;
 
-/// The memory of the last such table: for the system to give pages anew takes four times as long as
-/// to empty them.
+/// The memory of the last such table. To get new pages from the system takes four times as long as to
+/// zero these.
 static KEPT: Mutex<Option<MmapMut>> = Mutex::new(None);
 
-/// None where another thread is at it: nobody waits, as for a [`crate::bytes::memory::Shelf`].
+/// The kept memory; None while another thread holds the lock. Nobody waits for it, for the same reason
+/// as with [`crate::bytes::memory::Shelf`].
 fn kept() -> Option<MutexGuard<'static, Option<MmapMut>>> {
     match KEPT.try_lock() {
         Ok(kept) => Some(kept),
@@ -61,7 +62,7 @@ impl Memory {
         }
         match MmapMut::map_anon(size.max(1)) {
             Ok(map) => {
-                // It may have none, and goes on with small ones.
+                // Without huge pages it works as well, with small ones.
                 let _ = map.advise(Advice::HugePage);
                 Memory { mapped: Some(map), owned: Vec::new() }
             }
@@ -87,14 +88,14 @@ impl Drop for Memory {
     }
 }
 
-/// Some of the slots as they are stored. While there is one, no item is hung on any of them.
+/// A range of the slots, as they are stored. While one exists, no item can be added to any slot.
 pub struct Lent {
     newest: Arc<Memory>,
     slots: Range<usize>,
 }
 
 impl Lent {
-    /// Numbers in big-endian order.
+    /// The item numbers, big-endian.
     pub fn bytes(&self) -> &[u8] {
         &self.newest.bytes()[self.slots.start * SLOT_BYTES..self.slots.end * SLOT_BYTES]
     }
@@ -105,20 +106,21 @@ impl Lent {
 pub struct Items {
     /// The number of the first one.
     pub first: i32,
-    /// The time (ms) from which the file's items count; none at or below 0.
+    /// The time (ms) from which the times of items count; at most 0: there is none.
     pub begin_timestamp: i64,
-    /// What the first one has in place of that.
+    /// The time (s) of the first item, if it is not computed like the others.
     pub first_diff: Option<i32>,
 }
 
 impl Slots {
-    /// So many empty ones.
+    /// So many empty slots.
     pub fn new(count: usize) -> Self {
         let newest = Arc::new(Memory::new(count * SLOT_BYTES));
         Slots { newest, used: 0, count: count as u32 }
     }
 
-    /// Consecutive items as they are stored: of `(key hash, physical offset, store time)`.
+    /// Writes the items of `(key hash, physical offset, store time in ms)` into `stored`, as they are
+    /// stored in the file, and adds them to their slots.
     pub fn pack(
         &mut self,
         keys: impl ExactSizeIterator<Item = (i32, i64, i64)> + Clone,
@@ -147,8 +149,8 @@ impl Slots {
         }
     }
 
-    /// Hangs stored items on their slots so long as each is what [`Slots::pack`] makes of its key;
-    /// how many there were.
+    /// Adds stored items to their slots, up to the first that differs from what [`Slots::pack`] makes
+    /// of its key. Returns how many were added.
     pub fn prove(
         &mut self,
         stored: &[u8],
@@ -169,8 +171,8 @@ impl Slots {
         are_proven.count()
     }
 
-    /// Hangs stored items on their slots, the first one of this number; the rows that say another
-    /// item before them than there is, and which one there is.
+    /// Adds stored items to their slots; the first one has the number `first`. Returns the rows of the
+    /// items whose link is wrong, and the numbers that these links should have.
     pub fn wrong_links(&mut self, stored: &[u8], first: i32) -> (Vec<i64>, Vec<i32>) {
         let (mut rows, mut previous) = (Vec::new(), Vec::new());
         let mut hooks = self.hooks();
@@ -185,14 +187,15 @@ impl Slots {
         (rows, previous)
     }
 
-    /// Some of the slots, none beyond the last; None when none of them has an item.
+    /// A range of the slots; None if none of these has an item. The range must not go beyond the last
+    /// slot.
     pub fn stored(&self, slots: Range<usize>) -> Option<Lent> {
         let lent = Lent { newest: Arc::clone(&self.newest), slots };
         let is_used = lent.bytes().chunks_exact(SLOT_BYTES).any(|slot| slot != [0; SLOT_BYTES]);
         is_used.then_some(lent)
     }
 
-    /// Whether somebody looks at slots as they are: no item can be hung on any.
+    /// Whether a [`Lent`] exists, so that no item can be added.
     pub fn is_lent(&self) -> bool {
         Arc::strong_count(&self.newest) > 1
     }
@@ -203,7 +206,7 @@ impl Slots {
     }
 }
 
-/// Where items are hung.
+/// The slots, borrowed to add items.
 struct Hooks<'a> {
     newest: &'a mut [u8],
     count: u32,
@@ -211,7 +214,7 @@ struct Hooks<'a> {
 }
 
 impl Hooks<'_> {
-    /// Hangs an item on its slot (`IndexFile#putKey`); the number of the one before it there.
+    /// Adds an item to its slot (`IndexFile#putKey`). Returns the number of the item before it.
     #[inline]
     fn hang(&mut self, key_hash: i32, number: i32) -> i32 {
         let slot = self.slot(key_hash);
@@ -221,7 +224,7 @@ impl Hooks<'_> {
         previous
     }
 
-    /// The same, unless another item is before it than this one.
+    /// Adds an item to its slot if the item before it there is `previous`. Returns whether it is.
     #[inline]
     fn hang_behind(&mut self, key_hash: i32, number: i32, previous: i32) -> bool {
         let slot = self.slot(key_hash);
@@ -233,7 +236,7 @@ impl Hooks<'_> {
         is_behind
     }
 
-    /// Has the processor fetch an item's slot.
+    /// Prefetches the slot of a key hash.
     #[inline]
     fn fetch(&self, key_hash: i32) {
         let at = self.place(key_hash);

@@ -1,4 +1,4 @@
-//! Cells of a line: what a record has of a column, as it is spelled.
+//! Writes the cells of a line.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,16 +14,16 @@ use crate::record::text::{self, Escapes, Short, host_text, push_int, push_quoted
 const BODY_CRC_MISMATCH: &[u8] = b"body-crc-mismatch";
 const COMPRESSED_FLAG: i32 = 1;
 
-/// A cell's place in a line.
+/// A cell, and the fixed text before it.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// What stands before the cell.
+    /// The text before the cell.
     head: Short,
-    /// None: what stands before it is all.
+    /// None: there is only the text.
     pub column: Option<Column>,
-    /// Whether a record often has the number, or time, of the one before: the last one, and what was
-    /// made of it, with the head.
+    /// Whether consecutive records often have the same number, or time, here.
     is_often_same: bool,
+    /// Then: the last number, and `head` followed by the cell that was made of it.
     last: Option<i64>,
     text: Short,
 }
@@ -37,23 +37,24 @@ impl Place {
     }
 }
 
-/// What was made of the last host or topic: most follow one that is the same.
+/// The text that was made of the last host or topic. The next one is mostly the same.
 #[derive(Debug, Default, Clone)]
 struct Last {
     bytes: Vec<u8>,
     text: Short,
 }
 
-/// What becomes of bodies.
+/// How bodies are written.
 #[derive(Debug, Clone, Copy)]
 pub struct Bodies {
     pub are_utf8: bool,
-    /// Whether one that is compressed is left to the caller.
+    /// Whether compressed bodies must be decompressed, which Python must do.
     pub decompresses: bool,
+    /// Whether bodies are compared with their CRCs.
     pub checks: bool,
 }
 
-/// How cells are spelled.
+/// Writes cells in one form and spelling.
 #[derive(Debug, Clone)]
 pub struct Spelled {
     form: Form,
@@ -63,17 +64,17 @@ pub struct Spelled {
     scratch: Vec<u8>,
 }
 
-/// The parts of a record that several columns are made of.
+/// The parts of a record from which columns are made.
 pub struct Parts<'a> {
     record: &'a Record,
-    /// From the record's first byte on.
+    /// The bytes of the whole record.
     pub bytes: &'a [u8],
     pub topic: &'a [u8],
     body: &'a [u8],
     properties: &'a [u8],
     pairs: &'a Pairs,
     pub told: Body,
-    /// Whether the body is a text that is printed as it is.
+    /// Whether the body is a text that needs no escapes.
     is_plain: bool,
 }
 
@@ -83,7 +84,8 @@ impl Spelled {
         Spelled { form, spelling, topic, hosts, scratch: Vec::new() }
     }
 
-    /// Adds cells that stand beside each other; false where what the record has there is not plain.
+    /// Adds a run of neighbouring cells. `is_same`: the record has the steady fields of the one before.
+    /// False if a value is not plain.
     #[inline]
     pub fn push_run(
         &mut self,
@@ -110,7 +112,7 @@ impl Spelled {
         true
     }
 
-    /// Adds a cell and what stands before it; false where what the record has there is not plain.
+    /// Adds a cell and the text before it. False if the value is not plain.
     #[inline]
     fn push_place(&mut self, out: &mut Vec<u8>, place: &mut Place, parts: &Parts<'_>) -> bool {
         let Some(column) = place.column else {
@@ -140,7 +142,7 @@ impl Spelled {
         true
     }
 
-    /// Adds what a column has of a number: that, or a time; false where no calendar has it.
+    /// Adds the cell of a number: the number, or a time. False if the time is outside the calendar.
     #[inline]
     fn push_number(&self, out: &mut Vec<u8>, column: Column, number: i64) -> bool {
         let mut is_plain = true;
@@ -153,7 +155,7 @@ impl Spelled {
         is_plain
     }
 
-    /// Adds what is made of no number; false where what the record has there is not plain.
+    /// Adds a cell that is not made of a number. False if the value is not plain.
     fn push_cell(&mut self, out: &mut Vec<u8>, column: Column, parts: &Parts<'_>) -> bool {
         let (bytes, prefix) = (parts.bytes, parts.prefix());
         match column {
@@ -194,7 +196,7 @@ impl Spelled {
         matches!(self.form, Form::Csv | Form::CsvFile)
     }
 
-    /// How texts are escaped that are cells, and those that are parts of JSON.
+    /// How texts are escaped.
     fn escapes(&self) -> Escapes {
         match self.form {
             Form::Json => Escapes::SafeJson,
@@ -204,7 +206,7 @@ impl Spelled {
         }
     }
 
-    /// Adds what needs no escapes: JSON has it in quotes.
+    /// Adds a text that needs no escapes: in JSON it is in quotes.
     #[inline]
     fn in_quotes(&self, out: &mut Vec<u8>, push: impl FnOnce(&mut Vec<u8>)) {
         if self.is_csv() {
@@ -241,7 +243,7 @@ impl Spelled {
         true
     }
 
-    /// Adds `address:port` of a host as it is stored, port behind address.
+    /// Adds `address:port` of a host, given as it is stored: the port behind the address.
     fn push_host(&mut self, out: &mut Vec<u8>, which: usize, host: &[u8]) -> bool {
         if *self.hosts[which].bytes != *host {
             let Some(told) = host_text(host) else { return false };
@@ -280,7 +282,7 @@ impl Spelled {
 }
 
 impl<'a> Parts<'a> {
-    /// None where the body is not plain.
+    /// None if the body is not plain.
     #[inline]
     pub fn of(
         data: &'a [u8],
@@ -293,7 +295,7 @@ impl<'a> Parts<'a> {
         if bodies.decompresses && record.sys_flag & COMPRESSED_FLAG != 0 && !body.is_empty() {
             return None;
         }
-        // It is looked at for this once, and then copied: long bodies are most of a line.
+        // Bodies are the longest part of a line: one pass finds out that a plain one can be copied.
         let is_plain = bodies.are_utf8 && text::is_plain(body);
         let is_text = is_plain || bodies.are_utf8 && std::str::from_utf8(body).is_ok();
         let is_damaged = bodies.checks
@@ -310,7 +312,7 @@ impl<'a> Parts<'a> {
         prefix_of(self.record.sys_flag)
     }
 
-    /// What a cell is made of that is a number or a time (ms).
+    /// The number, or the time (ms), of a column; None if the column is neither.
     #[inline]
     fn number(&self, column: Column) -> Option<i64> {
         let (record, bytes, prefix) = (self.record, self.bytes, self.prefix());
@@ -365,8 +367,8 @@ fn push_base64(out: &mut Vec<u8>, body: &[u8]) {
     out.truncate(start + done.expect("there is room"));
 }
 
-/// Adds a field of CSV, in quotes where it must be. One that Spark reads must be, too, where it is
-/// empty, or has a blank at an end.
+/// Adds a field of CSV, in quotes if it needs them. For Spark, a field also needs them if it is empty,
+/// or begins or ends with a blank.
 fn push_field(out: &mut Vec<u8>, field: &[u8], is_for_spark: bool) {
     let is_edge = |byte: Option<&u8>| byte.is_none_or(|&byte| byte == b' ');
     let needs = field.iter().any(|byte| matches!(byte, b',' | b'"' | b'\r' | b'\n'));

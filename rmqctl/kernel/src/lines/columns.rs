@@ -1,5 +1,4 @@
-//! What a line of a record has: its columns, by their names in rows (`rmqctl/operations/look/rows.py`),
-//! and its form.
+//! The columns of a line, by their names in rows (`rmqctl/operations/look/rows.py`), and its form.
 
 /// Columns that a record has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +29,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// Whether a cell is made of nothing but fields that records often have in common.
+    /// Whether the cell depends only on fields that consecutive records often have in common.
     pub fn is_steady(self) -> bool {
         match self {
             Column::TotalSize
@@ -60,7 +59,7 @@ impl Column {
     }
 }
 
-/// By their names in rows.
+/// The columns by their names in rows.
 pub const COLUMNS: [(&str, Column); 24] = [
     ("physical_offset", Column::PhysicalOffset),
     ("total_size", Column::TotalSize),
@@ -88,17 +87,17 @@ pub const COLUMNS: [(&str, Column); 24] = [
     ("status", Column::Status),
 ];
 
-/// What a line has at a place: of the record, or always the same: a text, or a number.
+/// A cell of a line: a column of the record, or a text that is always the same.
 #[derive(Debug, Clone)]
 pub enum Cell {
     Of(Column),
     Text(Vec<u8>),
 }
 
-/// What lines look like.
+/// The form of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// What `--format ndjson` prints, or `csv`.
+    /// What `--format ndjson` and `--format csv` print.
     Json,
     Csv,
     /// What `export` writes.

@@ -1,4 +1,4 @@
-//! Records as lines of NDJSON and CSV, and pulls of queues.
+//! Writes records as lines of NDJSON and CSV, and the results of pulls.
 
 pub mod cells;
 pub mod columns;

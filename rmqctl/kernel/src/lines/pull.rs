@@ -1,5 +1,6 @@
-//! Pulls of a queue, one answer of a broker after the other (`rmqctl/engine/read/getmessage.py`), as
-//! lines: those answers in which nothing is odd, and after which a pull goes on.
+//! Pulls from a queue: the answers of a broker, one after the other, as
+//! `rmqctl/engine/read/getmessage.py` gives them. Only answers without anything unusual are made here.
+//! Lines are made only of answers that another answer follows.
 
 use std::ops::Range;
 
@@ -12,36 +13,37 @@ use crate::lines::rows::Lines;
 use crate::record::entry::{self, Found, Record, i32_at, i64_at};
 use crate::record::pairs::value_of;
 
-/// What one answer holds at most (`TransferLimits`), and where the log ends.
+/// The limits of one answer (`TransferLimits`), and where the log ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub messages: usize,
-    /// Units that are looked at.
+    /// How many units are read at most.
     pub units: usize,
-    /// Bytes behind the log's end that count as in memory, and what may be taken from there.
+    /// Records that begin at most so many bytes before the log's end count as being in memory.
     pub in_memory: i64,
+    /// Bytes and messages of an answer, if a record is in memory, and if it is on disk.
     pub memory: (i64, usize),
     pub disk: (i64, usize),
     pub log_end: i64,
 }
 
-/// Tags that are wanted, and their codes; without texts the code alone decides.
+/// The codes of the wanted tags, and their texts. Without texts the codes alone decide.
 #[derive(Debug, Clone, Default)]
 pub struct Tags {
     pub codes: Vec<i64>,
     pub texts: Option<Vec<Vec<u8>>>,
 }
 
-/// What records may go out as they are stored: those of the version of 4.9.3, before a physical
-/// offset, and at most so many bytes.
+/// Which records may be sent as they are stored: those in the format of 4.9.3 that end before a
+/// physical offset, and together have at most so many bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Outgoing {
     pub before: i64,
     pub bytes: usize,
 }
 
-/// Where the records of an answer stand, neighbours together, their bytes, how many they are, and
-/// the queue offset of the next answer.
+/// The records of an answer: their positions (consecutive records are one run), their bytes, how many
+/// they are, and the queue offset of the next answer.
 #[derive(Debug, Default)]
 pub struct Stored {
     pub runs: Vec<Range<usize>>,
@@ -50,8 +52,8 @@ pub struct Stored {
     pub next: i64,
 }
 
-/// Units of a queue as they are stored, the first of which has this queue offset, and where the
-/// queue's file, or the queue, ends.
+/// Stored units of a queue. `first` is the queue offset of the first one. `file_end` and `queue_end`
+/// are the queue offsets at which the queue's file and the queue end.
 #[derive(Debug, Clone, Copy)]
 pub struct Units<'a> {
     pub stored: &'a [u8],
@@ -60,7 +62,7 @@ pub struct Units<'a> {
     pub queue_end: i64,
 }
 
-/// A part of a file of the log that may be looked at.
+/// A file of the log. Only the bytes of `places` may be used.
 #[derive(Debug, Clone)]
 pub struct Part<'a> {
     pub data: &'a [u8],
@@ -68,15 +70,15 @@ pub struct Part<'a> {
     pub file_from_offset: i64,
 }
 
-/// Bytes of one record that are fetched ahead.
+/// How many bytes of one record are prefetched at most.
 const MOST_TOUCHED: usize = 1 << 12;
-/// Those of its two ends, which are looked at before its line is made.
+/// How many bytes of its begin and of its end are prefetched before an answer: these are parsed first.
 const HEAD: usize = 128;
 const TAIL: usize = 192;
-/// Lines before its own at which the rest is fetched.
+/// How many lines ahead the whole record is prefetched.
 const AHEAD: usize = 6;
 
-/// How far pulls have come: lines, how many, and the queue offset of the next answer.
+/// The result of pulls: lines, how many they are, and the queue offset of the next answer.
 #[derive(Debug, Default)]
 pub struct Pulled {
     pub out: Vec<u8>,
@@ -84,7 +86,7 @@ pub struct Pulled {
     pub next: i64,
 }
 
-/// Pulls `most` messages at most, until there are lines of `room` bytes, which are added to `out`.
+/// Pulls at most `most` messages, until `out`, to which the lines are added, has `room` bytes.
 pub fn pull(
     lines: &mut Lines,
     out: Vec<u8>,
@@ -121,7 +123,7 @@ pub fn pull(
     pulled
 }
 
-/// Adds the lines of records; false where one is not plain.
+/// Adds the lines of records. False if one is not plain.
 fn push_all(
     lines: &mut Lines,
     out: &mut Vec<u8>,
@@ -140,8 +142,8 @@ fn push_all(
     })
 }
 
-/// The records of one answer, at their places in the file, and the queue offset of the next answer;
-/// None where something is odd.
+/// The records of one answer with their positions in the file, and the queue offset of the next
+/// answer. None if anything is unusual.
 pub fn records(
     units: Units<'_>,
     part: &Part<'_>,
@@ -157,8 +159,8 @@ pub fn records(
     Some((records, next))
 }
 
-/// The records of one answer as they are stored; None where something is odd, also where one of them
-/// may not go out.
+/// The records of one answer as they are stored. None if anything is unusual, or if one of them may
+/// not be sent.
 pub fn stored(
     units: Units<'_>,
     part: &Part<'_>,
@@ -186,9 +188,9 @@ pub fn stored(
     Some(found)
 }
 
-/// Has the processor fetch so many bytes at the beginning and at the end of the records of some
-/// units, all of them at once: they lie far from each other, and to wait for one after the other
-/// takes longer than to make their lines.
+/// Prefetches `head` bytes at the begin and `tail` bytes at the end of the records of the next units,
+/// all at once. The records are far apart: waiting for them one by one takes longer than making their
+/// lines.
 fn touch(units: Units<'_>, part: &Part<'_>, next: i64, most: usize, (head, tail): (usize, usize)) {
     let first = usize::try_from(next - units.first).unwrap_or(usize::MAX);
     let stored = units.stored.get(first.saturating_mul(QUEUE_UNIT_BYTES)..).unwrap_or_default();
@@ -203,8 +205,8 @@ fn touch(units: Units<'_>, part: &Part<'_>, next: i64, most: usize, (head, tail)
     }
 }
 
-/// Takes the records of one answer, which begins at the queue offset `next`, and moves that on; how
-/// many they are, None where something is odd, or `take` says so.
+/// Calls `take` with the records of one answer, which begins at the queue offset `next`, and advances
+/// that. Returns how many they are; None if anything is unusual, or `take` returns false.
 fn answer(
     units: Units<'_>,
     part: &Part<'_>,
@@ -225,7 +227,7 @@ fn answer(
         }
         let behind = limits.log_end.checked_sub(place)?;
         let (bytes, messages) = if behind > limits.in_memory { limits.disk } else { limits.memory };
-        // A Java int: with a unit that fills a gap, of the largest size, the sum turns negative.
+        // A Java int, which overflows: a unit that fills a gap has the largest size.
         let sum = i64::from((total + size) as i32);
         if count > 0 && (count >= limits.messages || sum > bytes || count >= messages) {
             return Some(count);
@@ -234,7 +236,7 @@ fn answer(
         if let Some(tags) = tags {
             let code = i64_at(unit, QUEUE_UNIT_TAGS_CODE);
             if i32::try_from(code).is_err() {
-                return None; // The address of an extension unit, or a time.
+                return None; // The address of an extension unit, or a delivery time.
             }
             if !tags.codes.contains(&code) {
                 continue;

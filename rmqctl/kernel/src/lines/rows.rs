@@ -1,8 +1,8 @@
-//! Records as lines of NDJSON or CSV: the rows of messages (`rmqctl/operations/look/rows.py`), as
-//! the commands print them.
+//! Writes records as lines of NDJSON or CSV: the rows of messages (`rmqctl/operations/look/rows.py`),
+//! as the commands print them.
 //!
-//! Of a record that is not plain (a text that is no UTF-8, a compressed body that is to be
-//! decompressed, more properties than anybody has) no line is made: the caller makes it.
+//! No line is made of a record that is not plain: it has a text that is not UTF-8, a compressed body
+//! that must be decompressed, or too many properties. Python makes such lines.
 
 use crate::lines::cells::{Bodies, Parts, Place, Spelled};
 use crate::lines::columns::{Cell, Column, Form, Spelling};
@@ -11,12 +11,12 @@ use crate::record::entry::Record;
 use crate::record::pairs::Pairs;
 use crate::record::text::{Escapes, push_quoted};
 
-/// Whose lines are wanted.
+/// Which records are wanted.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
     pub topic: Option<Vec<u8>>,
     pub queue_id: Option<i64>,
-    /// Store times, both included.
+    /// The range of store times (ms), both inclusive.
     pub since: Option<i64>,
     pub until: Option<i64>,
 }
@@ -38,17 +38,17 @@ pub struct Lines {
     cells: Vec<Place>,
     runs: Vec<Run>,
     fields: Fields,
-    /// Room for the properties of a record.
+    /// The parser of properties, which is reused.
     pairs: Pairs,
     end: &'static [u8],
     bodies: Bodies,
     spelled: Spelled,
-    /// How many bodies were told to be not what was stored.
+    /// How many lines say that the body does not match its CRC.
     pub mismatches: usize,
 }
 
 impl Lines {
-    /// Lines of these cells, by their names. A `checks` compares bodies with their checksums.
+    /// Lines of these cells, each with its name. With `checks`, bodies are compared with their CRCs.
     pub fn new(
         cells: Vec<(String, Cell)>,
         form: Form,
@@ -91,8 +91,8 @@ impl Lines {
         }
     }
 
-    /// Adds the line of the record at `position` of `data`; false, and nothing, where it is not
-    /// plain.
+    /// Adds the line of the record at `position` of `data`. Adds nothing and returns false if it is
+    /// not plain.
     pub fn push(
         &mut self,
         out: &mut Vec<u8>,

@@ -1,6 +1,7 @@
-//! A second thread, which does one job at a time beside the one that asks it to. It waits from one job
-//! to the next: to begin a thread takes as long as a hundred lines. Who asks does without it where
-//! others want the processors: a job that was not begun is taken back, and one that lasts is left.
+//! A second thread that does one job at a time for another thread. It lives from job to job, because
+//! starting a thread takes as long as making a hundred lines. When other processes need the processors,
+//! the asking thread does not wait for it: a job that was not begun is taken back, and one that takes
+//! too long is abandoned.
 
 use std::hint::spin_loop;
 use std::mem::forget;
@@ -16,37 +17,37 @@ use std::time::{Duration, Instant};
 
 use crate::bytes::processors::Asker;
 
-/// How long a thread polls for the next thing before it sleeps. Between two calls of a pull Python takes
-/// 20 to 100 us. A sleep in that time costs more: a virtual processor without work is given back to
-/// the host, and takes about as long to come back.
+/// How long a thread polls for the next job or answer before it sleeps. Between two calls of a pull
+/// Python takes 20 to 100 us. To sleep in that time would cost more, because the host takes an idle
+/// virtual processor away, and takes about as long to give it back.
 const SPIN: Duration = Duration::from_micros(200);
 const SPINS: usize = 64;
 
-/// What came of a job, and the job: what it holds is let go of where it was made.
+/// The result of a job, and the job itself, which must be dropped by the thread that made it.
 struct Answer<J, A> {
     done: thread::Result<A>,
     job: J,
 }
 
-/// A job that nobody has begun; who begins it takes it.
+/// A job that was not begun yet. Whoever begins it, or takes it back, removes it from here.
 type Slot<J> = Arc<Mutex<Option<J>>>;
 type Asked<J, A> = (Asker, Slot<J>, SyncSender<Answer<J, A>>);
 
-/// The second thread. It ends when this is let go of.
+/// The second thread. It ends when this is dropped.
 pub struct Second<J, A> {
-    /// Always there before the end.
+    /// None only while this is dropped.
     jobs: Option<Sender<Asked<J, A>>>,
-    /// Whether the system has to wake it, or to begin it.
+    /// Whether the thread sleeps, or has not started yet.
     sleeps: Arc<AtomicBool>,
-    /// The process that has the thread: one that is forked has none.
+    /// The process that has the thread. A forked child does not.
     process: u32,
 }
 
-/// What the second thread is at, or will be. Who lets go of it waits for the thread, which may look at
-/// what the job holds.
+/// A job that was given to the second thread. Dropping this waits for the thread if it has begun the
+/// job, because the job may refer to things of the asking thread.
 pub struct Pending<J, A> {
     slot: Slot<J>,
-    /// None after the end.
+    /// None when nothing is left to wait for.
     answer: Option<Receiver<Answer<J, A>>>,
     process: u32,
 }
@@ -54,16 +55,16 @@ pub struct Pending<J, A> {
 /// What became of a job.
 pub enum Outcome<J, A> {
     Done(A, J),
-    /// Nobody has begun it.
+    /// It was not begun.
     NotBegun(J),
-    /// The thread is still at it.
+    /// The thread is still working on it.
     Late(Pending<J, A>),
-    /// The thread is gone.
+    /// The thread does not exist any more.
     Gone,
 }
 
 impl<J: Send + 'static, A: Send + 'static> Second<J, A> {
-    /// None where the system gives no thread.
+    /// Starts the thread; None if the system gives none.
     pub fn begin(name: &str, mut work: impl FnMut(&J) -> A + Send + 'static) -> Option<Self> {
         let (jobs, asked) = channel::<Asked<J, A>>();
         let sleeps = Arc::new(AtomicBool::new(true));
@@ -73,7 +74,7 @@ impl<J: Send + 'static, A: Send + 'static> Second<J, A> {
                 asker.leave();
                 let Some(job) = taken(&slot) else { continue };
                 let done = catch_unwind(AssertUnwindSafe(|| work(&job)));
-                // Who has asked is there as long as it has no answer.
+                // The receiver exists until it has the answer.
                 let _ = reply.send(Answer { done, job });
             }
         };
@@ -81,7 +82,7 @@ impl<J: Send + 'static, A: Send + 'static> Second<J, A> {
         Some(Second { jobs: Some(jobs), sleeps, process: process::id() })
     }
 
-    /// None where there is no such thread.
+    /// Gives the thread a job; None if the thread does not exist (any more).
     pub fn ask(&self, job: J) -> Option<Pending<J, A>> {
         let slot = Arc::new(Mutex::new(Some(job)));
         let (reply, answer) = sync_channel(1);
@@ -98,14 +99,15 @@ impl<J: Send + 'static, A: Send + 'static> Second<J, A> {
 impl<J, A> Drop for Second<J, A> {
     fn drop(&mut self) {
         if self.process != process::id() {
-            // The thread may have been at it when the process was forked, which would be waited for.
+            // Dropping the sender could wait for ever, if the thread was using the channel at the fork.
             forget(self.jobs.take());
         }
     }
 }
 
 impl<J, A> Pending<J, A> {
-    /// Takes the job back if it was not begun, else waits for it, so long. A panic goes on here.
+    /// Takes the job back if it was not begun; else waits for it, at most for `patience`. A panic of
+    /// the job continues here.
     pub fn end(mut self, patience: Duration) -> Outcome<J, A> {
         if let Some(job) = taken(&self.slot) {
             self.answer = None;
@@ -127,7 +129,7 @@ impl<J, A> Pending<J, A> {
         }
     }
 
-    /// What is still pending of a job that was begun, and whose answer nobody wants any more.
+    /// Call this from time to time for an abandoned job. None when the thread has ended it.
     pub fn left(mut self) -> Option<Self> {
         let answer = self.answer.as_ref().filter(|_| self.process == process::id());
         if answer.is_some_and(|one| !matches!(one.try_recv(), Err(TryRecvError::Empty))) {
@@ -153,7 +155,7 @@ fn taken<J>(slot: &Slot<J>) -> Option<J> {
     slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// What is asked next, at whatever time.
+/// The next job, without a time limit.
 fn next<T>(asked: &Receiver<T>, sleeps: &AtomicBool) -> Result<T, RecvError> {
     sleeps.store(false, Ordering::Release);
     match soon(asked, SPIN) {
@@ -166,7 +168,7 @@ fn next<T>(asked: &Receiver<T>, sleeps: &AtomicBool) -> Result<T, RecvError> {
     }
 }
 
-/// What is sent next, within so long a time.
+/// What is received next, at most after `patience`. Polls first, and then sleeps.
 fn soon<T>(receiver: &Receiver<T>, patience: Duration) -> Result<T, RecvTimeoutError> {
     let since = Instant::now();
     let spin = patience.min(SPIN);
@@ -190,7 +192,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(600);
 
-    /// A thread that tells when it begins, and ends when it may.
+    /// A thread that reports when it begins a job, and ends the job when it is allowed to.
     struct Gated {
         second: Second<i32, i32>,
         begun: Receiver<i32>,
@@ -231,7 +233,7 @@ mod tests {
         assert!(matches!(next.end(LONG), Outcome::NotBegun(2)));
         let Outcome::Late(late) = first.end(Duration::ZERO) else { panic!("the gate is closed") };
         let mut late = Some(late.left().expect("it is at it"));
-        // One that is asked behind it and let go of is not waited for: nobody has begun it.
+        // Dropping a job that was not begun does not wait.
         drop(gated.second.ask(3));
         gated.end();
         while late.is_some() {

@@ -1,15 +1,15 @@
-//! Cells that a line often has of the line before.
+//! Reuses cells of the line before.
 //!
-//! Messages that came together have most of their fields in common. The cells of a line that are
-//! made of those fields alone, and stand beside each other, are kept as one text: one comparison of
-//! the fields and one copy then do for a dozen cells.
+//! Messages that were stored together have most of their fields in common. Neighbouring cells of a line
+//! that depend only on those fields are kept as one text. Then one comparison of the fields and one
+//! copy make a dozen cells.
 
 use std::ops::Range;
 
 use crate::layouts::PREFIXES;
 
-/// Fields of each record's own, which no steady cell is made of: its checksum, and its places in
-/// queue and log, by where they stand in its head.
+/// The positions of the fixed fields on which no steady cell depends, because each record has its own:
+/// body CRC, queue offset and physical offset.
 const OWN: [Range<usize>; 2] =
     [PREFIXES[0].body_crc..PREFIXES[0].queue_id, PREFIXES[0].queue_offset..PREFIXES[0].sys_flag];
 
@@ -21,7 +21,7 @@ pub struct Fields {
     body: Body,
 }
 
-/// What is told of a body: whether it is a text, and whether it is not what was stored.
+/// What a line says of a body: whether it is a text, and whether it does not match its CRC.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Body {
     pub is_text: bool,
@@ -29,7 +29,8 @@ pub struct Body {
 }
 
 impl Fields {
-    /// Whether a record has the same ones, but those of its own. It is the record before from now on.
+    /// Whether a record has the same fields as the one before, except for its own ones. Then it becomes
+    /// the record before.
     #[inline]
     pub fn are_same(&mut self, head: &[u8], topic: &[u8], body: Body) -> bool {
         let shared = [0..OWN[0].start, OWN[0].end..OWN[1].start, OWN[1].end..head.len()];
@@ -47,24 +48,25 @@ impl Fields {
         is_same
     }
 
-    /// There is no record before.
+    /// Forgets the record before.
     pub fn forget(&mut self) {
         self.head.clear();
     }
 }
 
-/// Neighbours among the cells of a line.
+/// Neighbouring cells of a line that are all steady, or all not.
 #[derive(Debug, Clone)]
 pub struct Run {
     pub cells: Range<usize>,
-    /// Whether they are made of no field of a record's own.
+    /// Whether they depend on no field that each record has for itself.
     pub is_steady: bool,
-    /// Their text in the line before, if that is known: it had the fields of the one before it.
+    /// Their text in the line before, if `is_known`.
     pub text: Vec<u8>,
+    /// Whether `text` is valid. It is kept only when two records in a row have the same fields.
     pub is_known: bool,
 }
 
-/// The runs of cells, by which of them are steady.
+/// Groups cells into runs, given which of them are steady.
 pub fn runs(are_steady: impl IntoIterator<Item = bool>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (number, is_steady) in are_steady.into_iter().enumerate() {

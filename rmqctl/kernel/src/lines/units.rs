@@ -1,4 +1,4 @@
-//! Units of a queue as lines.
+//! Writes the units of a queue as lines.
 
 use crate::bytes::memory::take;
 use crate::layouts::{
@@ -7,8 +7,9 @@ use crate::layouts::{
 use crate::record::entry::{i32_at, i64_at};
 use crate::record::text::push_int;
 
-/// Lines of the units that point to `places` (the end excluded), `most` at most, up to the first that was never
-/// written; how many, and how many units were looked at.
+/// Makes lines of units, up to the first that was never written, and at most `most`. Units that do not
+/// point into `places` (physical offsets, the end exclusive) are skipped. Returns the lines, how many
+/// they are, and how many units were read.
 pub fn unit_lines(
     units: &[u8],
     queue_offset: i64,

@@ -1,9 +1,9 @@
-//! Messages, and lines of NDJSON, as records of a log file: what `BulkAppender`
-//! (`rmqctl/engine/write/bulk.py`) does with messages, and with those that `MessageMaker` makes of
-//! lines, byte for byte; and what dispatch makes of those records.
+//! Encodes messages, and lines of NDJSON, as records of a log file, and derives what dispatch makes of
+//! them. The bytes are those that `BulkAppender` (`rmqctl/engine/write/bulk.py`) writes for the same
+//! messages, or for those that `MessageMaker` makes of the lines.
 //!
-//! One is taken when everything about it is usual, and nothing is left to ask. At any other one it
-//! stops, and says why: the answers to those are Python's.
+//! Only messages with nothing unusual are taken. At any other message it stops and says why: Python
+//! then deals with that message.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -23,76 +23,76 @@ use crate::put::storing::{Made, Row, Storing, Total};
 use crate::record::hashmap;
 use crate::record::properties::{self, Properties};
 
-/// Properties of a line that is taken, at most: their order takes the square of it.
+/// The most properties of a message that is taken: sorting them takes the square of their number.
 const MOST_PROPERTIES: usize = 64;
 const PREFIX: Prefix = PREFIXES[0];
 
-/// Queues that are known without a hash, at most.
+/// Entries of the table that finds queues without a hash map.
 const RECENT: usize = 64;
 
-/// Why no further line was taken.
+/// Why the next line, or message, was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// There is none.
     Lines = 0,
-    /// The next one takes a closer look.
+    /// It is unusual: Python must look at it.
     Unsure = 1,
-    /// Its queue is not known, or has no disk space for its unit.
+    /// Its queue was not admitted, or has no disk space for its unit.
     Queue = 2,
-    /// It needs more room than there is.
+    /// Its record needs more room than there is.
     Room = 3,
     /// As much was stored as was asked for.
     Full = 4,
-    /// It names another store host than those before it.
+    /// It has another store host than the messages before it.
     Host = 5,
-    /// What gives the messages has failed.
+    /// The source of the messages has raised an error.
     Failed = 6,
 }
 
-/// What all messages have in common, and what a store takes.
+/// What all messages have in common, and the limits of the store.
 #[derive(Debug, Clone, Copy)]
 pub struct Fixed {
     pub born_address: [u8; 4],
     pub born_port: i32,
     pub store_address: [u8; 4],
     pub store_port: i32,
-    /// Bytes of properties, at least, and of a record, at most.
+    /// The fewest bytes of a message's properties, and the most of a record.
     pub shortest_properties: usize,
     pub largest_record: usize,
 }
 
-/// A queue that messages may go to: the offset of its next one, and the one before which its units
-/// have disk space.
+/// A queue that messages may go to: the queue offset of its next message, and the queue offset before
+/// which its units have disk space.
 #[derive(Debug)]
 struct Queue {
-    /// As `Maker::numbers` has it.
+    /// The queue's key in `Maker::numbers`.
     name: Box<[u8]>,
     next: i64,
     limit: i64,
 }
 
-/// Where records go, all in places of one file.
+/// Where records go: positions in one file.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     pub position: usize,
-    /// No record goes beyond.
+    /// No record may end behind this position.
     pub end: usize,
     pub file_from_offset: i64,
-    /// So many records are enough since they were taken, and one that ends here or behind it is the
-    /// last.
+    /// It stops when so many records were made since `Appender::taken`.
     pub most: usize,
+    /// It stops after a record that ends at this position, or behind it.
     pub enough: usize,
 }
 
-/// The times (ms) of messages that say none, and of their storing.
+/// The born time (ms) of messages that have none, and the store time (ms).
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     pub born: i64,
     pub stored: i64,
 }
 
-/// How far it came: the place of the next record and of the next line, how many lines that were,
-/// each of one message, and why no further one was taken.
+/// How far it came: the position of the next record in the file, the position of the next line, how
+/// many lines (of one message each) were taken, and why the next one was not.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taken {
     pub position: usize,
@@ -101,13 +101,13 @@ pub struct Taken {
     pub stop: Stop,
 }
 
-/// Who is asked, while others store, for what the next message needs; without an answer it is not
-/// taken.
+/// Is asked for what the next message needs. Another thread may store records meanwhile. If the answer
+/// is None, the message is not taken.
 pub trait Asked {
     type Error;
 
-    /// The offset of the next message of a queue, which is `next` where the queue was admitted, and
-    /// the one before which its units have disk space.
+    /// The queue offset of the next message of a queue, and the queue offset before which its units
+    /// have disk space. `next` is the former, if the queue was admitted before.
     fn queue(
         &mut self,
         topic: &str,
@@ -115,11 +115,12 @@ pub trait Asked {
         next: Option<i64>,
     ) -> Result<Option<(i64, i64)>, Self::Error>;
 
-    /// The place before which records may end, where the next one begins and ends at these.
+    /// The position up to which records may go. The next one begins at `position` and ends at
+    /// `needed`.
     fn room(&mut self, position: usize, needed: usize) -> Result<Option<usize>, Self::Error>;
 }
 
-/// Nobody is asked.
+/// Answers None to everything.
 impl Asked for () {
     type Error = Infallible;
 
@@ -132,28 +133,28 @@ impl Asked for () {
     }
 }
 
-/// Appends to one store. Queues are admitted for one bulk, and forgotten after it.
+/// Appends to one store. Queues are admitted for one bulk.
 pub struct Appender {
     pub maker: Maker,
     pub storing: Storing,
 }
 
-/// Makes the records of one store, and says where they go.
+/// Encodes the records of one store, and gives them their queue offsets.
 pub struct Maker {
     largest_record: usize,
     shortest_properties: usize,
-    /// A prefix with what all records have in common.
+    /// A record's fixed fields, with the values that all records have in common.
     template: [u8; PREFIX.size],
     numbers: HashMap<Box<[u8]>, u32>,
     queues: Vec<Queue>,
-    /// Numbers of queues that came last, by a few bytes of their names: to compare one takes less
-    /// time than a hash that no choice of names makes slow.
+    /// The numbers of the queues used last, by a cheap hash of their names. It is verified by a
+    /// comparison, which takes less time than the collision-resistant hash of `numbers`.
     recent: [u32; RECENT],
-    /// The queue of the message at which it stopped, as `numbers` has it.
+    /// The key in `numbers` of the last message's queue; that at which it stopped, if it did.
     pub wanted: Vec<u8>,
-    /// The record that was made last by itself ([`Self::encode`]).
+    /// The record that [`Self::encode`] made last.
     pub record: Vec<u8>,
-    /// How many were made for queues that were admitted, since what was stored of them was taken.
+    /// How many records were made since `Appender::taken`.
     made: usize,
 }
 
@@ -178,7 +179,7 @@ impl Maker {
         }
     }
 
-    /// Lets messages into a queue, from its queue offset `next` up to `limit`; its number.
+    /// Lets messages go to a queue, from its queue offset `next` up to `limit`. Returns its number.
     fn admit(&mut self, topic: &[u8], queue_id: i32, next: i64, limit: i64) -> u32 {
         let fresh = self.queues.len() as u32;
         let name: Box<[u8]> = key(&mut Vec::new(), topic, queue_id).into();
@@ -192,15 +193,15 @@ impl Maker {
         number
     }
 
-    /// The queue offset of the next message of the queue at which it stopped; None: it was not
+    /// The queue offset of the next message of the queue at which it stopped; None if that was not
     /// admitted.
     fn next_of_wanted(&self) -> Option<i64> {
         let number = self.numbers.get(&*self.wanted)?;
         Some(self.queues[*number as usize].next)
     }
 
-    /// Asks for what the message needs at which it stopped, and for which there would be this
-    /// place; whether that message may be taken now.
+    /// Asks for what the message needs at which it stopped: a queue, or room for a record from
+    /// `position` up to `needed`. Returns whether the message may be taken now.
     pub fn ask<A: Asked>(
         &mut self,
         asked: &mut A,
@@ -238,9 +239,9 @@ impl Maker {
         self.made >= place.most || position >= place.enough
     }
 
-    /// Makes the record of a message for `position`, behind what is in `records`; what is known of it,
-    /// or why there is none. `clock` is asked for its store time (ms) when nothing else can go wrong
-    /// any more.
+    /// Appends the record of a message, which goes to `position` of the file, to `records`. Returns
+    /// what is known of it, or why it was not made. `clock` gives its store time (ms). It is called
+    /// last, when nothing else can fail.
     pub fn make<E>(
         &mut self,
         records: &mut Vec<u8>,
@@ -276,9 +277,9 @@ impl Maker {
         Ok(Made { row, start, found })
     }
 
-    /// Makes the record of a message for `position` and with this queue offset, whatever queues there
-    /// are, and without what [`seal`] adds; its size and properties, or why there is none, and what it
-    /// needs where that is room.
+    /// Makes the record of a message for `position`, with this queue offset, in `self.record`. No
+    /// queue needs to be admitted, and what [`seal`] adds is missing. Returns its size and properties;
+    /// or why it was not made, and for `Stop::Room` the position up to which it needs room.
     pub fn encode(
         &mut self,
         place: Place,
@@ -294,8 +295,9 @@ impl Maker {
         Ok((size, found.unwrap_or_else(|| properties::read(&self.record, start, size))))
     }
 
-    /// The same, behind what is in `records`, where an error may leave a part: the record's size, where
-    /// its properties begin, and where they were read, what they are.
+    /// Does the same, but appends the record to `records`. An error may leave a part of it there.
+    /// Returns the record's size, where its properties begin in it, and the properties, if they were
+    /// parsed.
     fn lay(
         &self,
         records: &mut Vec<u8>,
@@ -327,7 +329,7 @@ impl Maker {
             return Err(UNSURE);
         }
         let found = match &message.properties {
-            // They are plain, or they were not taken.
+            // These were checked when they were encoded.
             Texts::Entries(_) => None,
             Texts::Stored(_) => {
                 Some(derived::plain_properties(record, start + 2, size).ok_or(UNSURE)?)
@@ -346,20 +348,20 @@ impl Maker {
         Ok((size, start + 2, found))
     }
 
-    /// Stores the record that was made for `position` as one of this store time (ms).
+    /// Stores the record that `encode` made for `position`, with this store time (ms).
     pub fn store(&mut self, room: &mut Room<'_>, position: usize, timestamp: i64) {
         seal(&mut self.record, timestamp);
         room.store(position, &self.record);
     }
 
-    /// What dispatch makes of the record that was stored last: the code of its tags, and the hashes
-    /// of its keys in the order of their items.
+    /// What dispatch makes of the record that `encode` made: the code of its tags, and the hashes of
+    /// its keys in the order of their index items.
     pub fn derived(&self, topic: &str, found: &Properties) -> (i64, Vec<i32>) {
         let mut hashes = Vec::new();
         (self.derive(topic, found, &mut hashes), hashes)
     }
 
-    /// The same, the hashes in `hashes` instead of what is there.
+    /// Does the same, with the hashes in `hashes`, whose old content is dropped.
     pub fn derive(&self, topic: &str, found: &Properties, hashes: &mut Vec<i32>) -> i64 {
         hashes.clear();
         let prefix = derived::key_prefix(topic.as_bytes());
@@ -373,14 +375,14 @@ impl Appender {
         Appender { maker: Maker::new(fixed), storing: Storing::default() }
     }
 
-    /// Lets messages into a queue, from its queue offset `next` up to `limit`; its number.
+    /// Lets messages go to a queue, from its queue offset `next` up to `limit`. Returns its number.
     pub fn admit(&mut self, topic: &[u8], queue_id: i32, next: i64, limit: i64) -> u32 {
         let number = self.maker.admit(topic, queue_id, next, limit);
         self.storing.admit(number, derived::key_prefix(topic));
         number
     }
 
-    /// Tells of what was stored since this was asked last: rows, what went to which queues, and keys.
+    /// Calls `told` with what was stored since the last call: rows, totals of queues, and keys.
     pub fn taken<T>(&mut self, told: impl FnOnce(&[Row], &[(u32, Total)], &Keys) -> T) -> T {
         self.maker.made = 0;
         self.storing.taken(told)
@@ -393,8 +395,9 @@ impl Appender {
         self.storing.forget();
     }
 
-    /// Stores the messages of `lines` from the place `at` on, until one is not to be taken; the first
-    /// `alone` bytes by this thread. What it came to before an error is told, too.
+    /// Stores the messages of `lines` from the position `at` on, up to the first that is not taken.
+    /// This thread stores the first `alone` bytes itself, and a second one the rest. The first part of
+    /// the result says how far it came, also after an error.
     pub fn append<A: Asked>(
         &mut self,
         room: Room<'_>,
@@ -415,7 +418,7 @@ impl Appender {
 }
 
 impl Maker {
-    /// Makes the records of the messages of `lines` from the place on that `taken` says.
+    /// Makes the records of the messages of `lines`, from the position in `taken` on.
     fn take_lines<A: Asked>(
         &mut self,
         mut place: Place,
@@ -454,8 +457,8 @@ impl Maker {
         Ok(())
     }
 
-    /// Makes the record of the message of one line for `position`, behind what is in `records`, or
-    /// says why not.
+    /// Appends the record of the message of one line, which goes to `position`, to `records`, or
+    /// returns why not.
     fn take_line(
         &mut self,
         records: &mut Vec<u8>,
@@ -478,7 +481,7 @@ impl Maker {
     }
 }
 
-/// Adds to a record what is known last of it: its store time (ms), and the checksum of its body.
+/// Adds to a record what is known last: its store time (ms) and the CRC of its body.
 #[inline]
 pub fn seal(record: &mut [u8], timestamp: i64) {
     let mut length = [0; 4];
@@ -491,15 +494,15 @@ pub fn seal(record: &mut [u8], timestamp: i64) {
 
 /// Why a message was not stored.
 pub enum Refused<E> {
-    /// It is not to be taken; and what it needs where that is room.
+    /// It is not taken. For `Stop::Room` the number is the position up to which it needs room.
     Stopped(Stop, usize),
-    /// The clock has failed.
+    /// The clock has raised an error.
     NoTime(E),
 }
 
 const UNSURE: (Stop, usize) = (Stop::Unsure, 0);
 
-/// A message to be stored; without an origin it has that of all.
+/// A message to be stored. Without an origin it has the values that all messages have in common.
 pub struct Message<'a> {
     pub topic: &'a str,
     pub queue_id: i32,
@@ -508,13 +511,13 @@ pub struct Message<'a> {
     pub origin: Option<Origin>,
 }
 
-/// Properties: in the order in which they were set, or as they are to be stored.
+/// Properties: in the order in which they were set, or as they are stored.
 pub enum Texts<'a> {
     Entries(Vec<Entry<'a>>),
     Stored(&'a [u8]),
 }
 
-/// Where and when a message was born, and what its producer and broker say of it.
+/// The fields of a message that come from its producer and its broker.
 pub struct Origin {
     pub flag: i32,
     pub born_timestamp: i64,
@@ -539,17 +542,17 @@ impl Origin {
     }
 }
 
-/// A property, with room for the hash of its name.
+/// A property, with room for the hash of its name, by which entries are sorted.
 pub type Entry<'a> = (u32, (&'a str, &'a str));
 
-/// Where a queue stands among those that came last.
+/// The index of a queue in `Maker::recent`.
 #[inline]
 fn recent_of(name: &[u8]) -> usize {
     let of = |at: usize| name.get(at).copied().map_or(0, usize::from);
     (of(3) * 5 + of(name.len() - 1) + name.len() * 3) % RECENT
 }
 
-/// The name of a queue, in `room`.
+/// Writes the key of a queue in `Maker::numbers` into `room`.
 pub fn key<'a>(room: &'a mut Vec<u8>, topic: &[u8], queue_id: i32) -> &'a [u8] {
     room.clear();
     room.extend_from_slice(&queue_id.to_be_bytes());
@@ -557,7 +560,8 @@ pub fn key<'a>(room: &'a mut Vec<u8>, topic: &[u8], queue_id: i32) -> &'a [u8] {
     room
 }
 
-/// The properties of a line in the order in which they are set; None where one excludes another.
+/// The properties of a line in the order in which they are set. None if it has `keys` or `tags`, and
+/// KEYS or TAGS among its properties as well.
 fn entries_of<'a>(line: &'a Line<'_>) -> Option<Vec<Entry<'a>>> {
     let given = line.properties.0.iter();
     let mut entries: Vec<Entry<'a>> =
@@ -581,8 +585,9 @@ fn has(entries: &[Entry<'_>], name: &[u8]) -> bool {
     entries.iter().any(|(_, (own, _))| own.as_bytes() == name)
 }
 
-/// Adds properties as they are stored (`PropertyEncoder`); None where they take a closer look: one
-/// does more than to be stored, or could not be read back.
+/// Adds properties as they are stored (`PropertyEncoder`). None if Python must look at them: one has an
+/// effect (a delay, further queues), there are too many, a name is there twice, or they could not be
+/// read back.
 fn extend_properties(record: &mut Vec<u8>, entries: &mut [Entry<'_>]) -> Option<()> {
     if has(entries, PROPERTY_DELAY_TIME_LEVEL) || has(entries, PROPERTY_INNER_MULTI_DISPATCH) {
         return None;

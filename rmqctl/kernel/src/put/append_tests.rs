@@ -1,4 +1,4 @@
-//! Lines become records that the reader of records takes, and no line makes the append panic.
+//! Tests of the append: lines become records that can be read, and no line causes a panic.
 
 use crate::bytes::mapped::Room;
 use crate::put::append::{Appender, Asked, Fixed, Place, Stop, Taken, Times};
@@ -7,7 +7,7 @@ use crate::record::entry::{Found, read};
 const FILE: i64 = 1 << 30;
 const TIMES: Times = Times { born: 1, stored: 2 };
 
-/// One of IPv4 hosts that knows no queue.
+/// An appender with IPv4 hosts, and without any queue.
 pub fn empty() -> Appender {
     Appender::new(Fixed {
         born_address: [127, 0, 0, 1],
@@ -75,8 +75,8 @@ fn it_stops_where_something_is_to_be_asked() {
     }
 }
 
-/// Grants so many units and bytes at a time, the units of one queue less often than the other's, until
-/// it was asked often enough.
+/// Grants so many units and bytes at a time, for one queue less often than for the other, until it was
+/// asked often enough.
 struct Granting {
     asked: Vec<(String, i32, Option<i64>)>,
     ends: Vec<(usize, usize)>,
@@ -124,7 +124,7 @@ fn what_it_asks_for_is_had_without_a_stop() {
         if most == 3 {
             assert_eq!((done, taken.lines), (Err(3), 4));
         } else {
-            // What was granted for the record before has room for the one that ends at 3036.
+            // The room granted for the record before is enough for the one that ends at 3036.
             assert_eq!((done, taken.stop, taken.lines), (Ok(()), Stop::Room, 33));
             assert_eq!(granting.ends.last(), Some(&(33 * 92, 34 * 92)));
             assert!(granting.ends.len() > 10);

@@ -1,9 +1,10 @@
-//! Records stored by a second thread, while the first one makes those that come next.
+//! Stores records in a second thread, while the first one makes the next records.
 //!
-//! The first thread decides: about each message, its place, its queue offset and its time. The other
-//! one adds the checksum, stores, and makes units and keys, record after record as they follow each
-//! other in the log. When a call ends all that was made is stored, so nobody hears of a record that
-//! is not there; a kill meanwhile leaves the log as one between two messages does, only earlier.
+//! The first thread decides whether a message is taken, and gives it its position, its queue offset and
+//! its time. The second one adds the checksum, stores the record, and makes units and keys, in the
+//! order of the log. When the call ends, all records that were made are stored, so no record is
+//! reported that is not there. A kill leaves the log like a kill between two messages, only with fewer
+//! messages.
 
 use std::mem;
 use std::panic::resume_unwind;
@@ -16,15 +17,16 @@ use crate::bytes::processors::Asker;
 use crate::put::derived;
 use crate::put::storing::{Clock, Made, Storing};
 
-/// Bytes of records that are handed on together. What is less is stored by the thread that made it.
+/// Bytes of records that are handed to the second thread together.
 const CHUNK_BYTES: usize = 1 << 18;
-/// Chunks that wait at most: who makes records waits for who stores them, and memory stays flat.
+/// How many chunks may wait for the second thread. Then the first one waits, which bounds memory.
 const MOST_CHUNKS: usize = 4;
-/// What a stream has stored by the thread that makes it, at least: of less the start of another one
-/// is a good part of the time.
+/// How many bytes of a stream the first thread stores itself, at least. For fewer bytes, starting a
+/// second thread would take a good part of the time.
 pub const ALONE_BYTES: usize = 1 << 19;
 
-/// What records are stored into, in the file that begins at this offset.
+/// What storing needs: where the records go, in the file that begins at `file_from_offset`, and where
+/// units and keys are collected.
 pub struct Work<'a> {
     storing: &'a mut Storing,
     room: Room<'a>,
@@ -33,8 +35,8 @@ pub struct Work<'a> {
     process: u32,
 }
 
-/// Records one behind the other, and where they go; before them the queues that were not known yet,
-/// by their numbers, with the hashes of what stands before their keys.
+/// Consecutive records, and what is known of each. `admitted` are the queues that were admitted since
+/// the last chunk: their numbers, and the hashes of `topic#`, with which the hashes of keys begin.
 struct Chunk {
     admitted: Vec<(u32, u32)>,
     records: Vec<u8>,
@@ -42,38 +44,38 @@ struct Chunk {
 }
 
 impl Default for Chunk {
-    /// Of most messages the last one still fits: memory that grows is copied each time.
+    /// With some room behind the limit, so that the last record mostly fits without a reallocation.
     fn default() -> Self {
         let records = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 8);
         Chunk { admitted: Vec::new(), records, made: Vec::new() }
     }
 }
 
-/// Takes records to be stored.
+/// Takes records, and has them stored.
 pub struct Behind<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
-    /// Bytes that this thread stores before another one does.
+    /// Bytes that this thread still stores itself before a second one is started.
     alone: usize,
     chunk: Chunk,
-    /// Until there is another thread to do it.
+    /// None once the second thread has it.
     work: Option<Work<'env>>,
     other: Option<Other<'scope>>,
-    /// The process that has the other thread.
+    /// The process that has the second thread.
     process: u32,
 }
 
-/// The exit code of a child that is forked amid a stream and goes on in it: that of a bug.
+/// The exit code of a child process that is forked amid a stream and goes on in it: that of a bug.
 const FORKED: i32 = 70;
 
-/// The thread that stores: it gives chunks back, to be filled again.
+/// The second thread, which stores. It gives chunks back, to be filled again.
 struct Other<'scope> {
     filled: SyncSender<Chunk>,
     emptied: Receiver<Chunk>,
     thread: ScopedJoinHandle<'scope, ()>,
 }
 
-/// Has `make` give records, all of which are stored when this returns, at least `alone` bytes of them
-/// by this thread.
+/// Calls `make`, which makes records. All of them are stored when this returns. This thread stores at
+/// least the first `alone` bytes itself.
 pub fn store_behind<'env, T>(
     work: Work<'env>,
     alone: usize,
@@ -89,17 +91,17 @@ pub fn store_behind<'env, T>(
 }
 
 impl Behind<'_, '_> {
-    /// Where `Maker::make` makes the next record.
+    /// Where `Maker::make` appends the next record.
     pub fn records(&mut self) -> &mut Vec<u8> {
         &mut self.chunk.records
     }
 
-    /// Records that are added after this may go to the queue of this number.
+    /// Admits a queue. Records that are added later may go to it.
     pub fn admit(&mut self, number: u32, topic: &[u8]) {
         self.chunk.admitted.push((number, derived::key_prefix(topic)));
     }
 
-    /// Takes the record that was made there.
+    /// Takes the record that was just appended to `records`.
     #[inline]
     pub fn add(&mut self, made: Made) {
         self.chunk.made.push(made);
@@ -125,7 +127,7 @@ impl Behind<'_, '_> {
         }
     }
 
-    /// Has another thread do the work, if the system gives one.
+    /// Starts the second thread, if the system gives one.
     fn begin(&mut self) {
         let (filled, chunks) = sync_channel::<Chunk>(MOST_CHUNKS);
         let (back, emptied) = channel();
@@ -138,7 +140,7 @@ impl Behind<'_, '_> {
                 for mut chunk in chunks {
                     work.claim(&chunk);
                     work.store(&mut chunk);
-                    // Nobody takes the last ones.
+                    // Nobody receives the last ones.
                     let _ = back.send(chunk);
                 }
             });
@@ -147,15 +149,15 @@ impl Behind<'_, '_> {
             return;
         };
         if let Some(work) = self.work.take() {
-            // It waits for nothing else.
+            // The thread is waiting for this, so it is received.
             let _ = give.send(work);
         }
         self.other = Some(Other { filled, emptied, thread });
         asker.make_way();
     }
 
-    /// Ends a child that what gives messages has forked: it does not have the other thread, and would
-    /// wait for it for ever.
+    /// Ends a child process that the source of the messages has forked. It does not have the second
+    /// thread, and would wait for it for ever.
     fn end_if_forked(&self) {
         if self.other.is_some() && process::id() != self.process {
             eprintln!(
@@ -166,14 +168,14 @@ impl Behind<'_, '_> {
         }
     }
 
-    /// Waits until all is stored. A panic of the other thread goes on here.
+    /// Waits until everything is stored. A panic of the second thread continues here.
     fn finish(&mut self) {
         self.end_if_forked();
         if let Some(work) = &mut self.work {
             work.store(&mut self.chunk);
         }
         let Some(Other { filled, thread, .. }) = self.other.take() else { return };
-        // Only who has panicked does not take it.
+        // It is received unless the thread has panicked.
         let _ = filled.send(mem::take(&mut self.chunk));
         drop(filled);
         if let Err(cause) = thread.join() {
@@ -192,7 +194,7 @@ impl<'a> Work<'a> {
         Work { storing, room, file_from_offset, clock, process: process::id() }
     }
 
-    /// Of a stream that goes on more comes than this.
+    /// Claims the part of the file for a chunk and what follows it: the stream goes on.
     fn claim(&mut self, chunk: &Chunk) {
         if let Some(first) = chunk.made.first() {
             let (position, size) = (first.row.position, chunk.records.len());
@@ -202,7 +204,7 @@ impl<'a> Work<'a> {
 
     fn store(&mut self, chunk: &mut Chunk) {
         let Chunk { admitted, records, made } = chunk;
-        // What gives messages may have forked: where they go is not the child's.
+        // The source of the messages may have forked. The child must not write to the store.
         if process::id() != self.process {
             made.clear();
         }
@@ -225,7 +227,7 @@ mod tests {
 
     const FILE: usize = 1 << 20;
 
-    /// The file, and what is said of it, after so many messages.
+    /// The content of the file, and what `taken` reports, after so many messages.
     fn stored(messages: usize, alone: usize) -> (Vec<u8>, String) {
         let mut file = vec![0; FILE];
         let mut appender = empty();
@@ -317,7 +319,7 @@ mod tests {
         }));
         assert!(told.is_err());
         let rows = appender.taken(|rows, _, _| rows.to_vec());
-        // What is told of is stored, and nothing else is told of.
+        // Exactly the records that are stored are reported.
         assert!(rows.iter().all(|row| file[row.position + 3] != 0));
         assert!(!rows.is_empty() && rows.last().is_some_and(|row| row.position < 2 * CHUNK_BYTES));
     }

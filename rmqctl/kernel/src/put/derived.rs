@@ -5,8 +5,8 @@ use crate::layouts::KEY_SEPARATOR;
 use crate::record::keyhash::{hash_code, index_hash};
 use crate::record::properties::{self, Properties};
 
-/// The keys of some records in the order of their items, in parallel columns: the hash of each, and
-/// the physical offset and store time (ms) of its record.
+/// The keys of some records in the order of their index items, as parallel columns: the hash of each
+/// key, and the physical offset and store time (ms) of its record.
 #[derive(Debug, Default)]
 pub struct Keys {
     pub hashes: Vec<i32>,
@@ -14,8 +14,8 @@ pub struct Keys {
     pub stamps: Vec<i64>,
 }
 
-/// Reads the properties at `start..end` of a record that is to be stored; None where dispatch has
-/// more to do than to make one unit and the items of its keys, or they could not be read back.
+/// Parses the properties at `start..end` of a record that will be stored. None if dispatch has more to
+/// do than to make one unit and the items of its keys, or if they could not be read back.
 #[inline]
 pub fn plain_properties(record: &[u8], start: usize, end: usize) -> Option<Properties> {
     let found = properties::read(record, start, end);
@@ -23,19 +23,19 @@ pub fn plain_properties(record: &[u8], start: usize, end: usize) -> Option<Prope
     is_plain.then_some(found)
 }
 
-/// What stands before a key of this topic when it is hashed, as a hash.
+/// The hash of `topic#`, with which the hash of each key of the topic begins.
 #[inline]
 pub fn key_prefix(topic: &[u8]) -> u32 {
     hash_code(topic, 0, topic.len(), 0).wrapping_mul(31).wrapping_add(u32::from(b'#'))
 }
 
-/// The code of a record's tags; 0 without.
+/// The code of a record's tags; 0 without tags.
 #[inline]
 pub fn tags_code(record: &[u8], found: &Properties) -> i64 {
     i64::from(hash_code(record, found.tags.0, found.tags.1, 0) as i32)
 }
 
-/// Adds the hashes of a record's keys in the order of their items.
+/// Adds the hashes of a record's keys in the order of their index items.
 #[inline]
 pub fn add_hashes(record: &[u8], found: &Properties, key_prefix: u32, hashes: &mut Vec<i32>) {
     let mut add = |start: usize, end: usize| {

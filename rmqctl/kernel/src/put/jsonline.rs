@@ -1,8 +1,7 @@
-//! A line of NDJSON as a message: the fields that most lines have, each of its own type.
+//! Parses a line of NDJSON as a message, if it has only the most common fields, each of the right type.
 //!
-//! What `MessageMaker.make` (`rmqctl/operations/change/messagemaker.py`) takes at a glance. Whatever
-//! else a line may be, right or wrong, is for Python to look at: it knows every field, and the words
-//! of every error.
+//! Every other line, right or wrong, is left to `MessageMaker.make`
+//! (`rmqctl/operations/change/messagemaker.py`), which knows all fields and all error messages.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +9,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-/// The fields of one line. A name that stands there twice, or another one, is an error.
+/// The fields of one line. A field that is there twice, or an unknown one, is an error.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line<'a> {
@@ -28,11 +27,11 @@ pub struct Line<'a> {
     pub body: Cow<'a, str>,
 }
 
-/// Names and values in the order of the line, also where a name is repeated.
+/// Names and values in the order of the line, with repeated names.
 #[derive(Debug, Default)]
 pub struct Pairs<'a>(pub Vec<(Text<'a>, Text<'a>)>);
 
-/// A string, which is a part of the line where nothing in it is escaped.
+/// A string. It borrows from the line if it has no escapes.
 #[derive(Debug, Deserialize)]
 pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
@@ -58,9 +57,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
     }
 }
 
-/// The message of a line; None where it takes a closer look.
+/// The message of a line; None if Python must look at it.
 pub fn read(line: &[u8]) -> Option<Line<'_>> {
-    // Of an array serde would take the items for the fields.
+    // serde would also take an array, with its items for the fields.
     let first = line.iter().find(|byte| !byte.is_ascii_whitespace())?;
     if *first != b'{' {
         return None;

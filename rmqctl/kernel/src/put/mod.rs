@@ -1,4 +1,4 @@
-//! Messages, and lines of NDJSON, as records of the log.
+//! Stores messages, and lines of NDJSON, as records of the log.
 
 pub mod append;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Records that were made are stored, and what dispatch makes of each is kept until it is asked for.
+//! Stores records that were made, and keeps what dispatch makes of each until it is taken.
 
 use crate::bytes::mapped::Room;
 use crate::layouts::QUEUE_UNIT_BYTES;
@@ -7,7 +7,7 @@ use crate::put::derived::{self, Keys};
 use crate::queue::units::{self, Unit};
 use crate::record::properties::{self, Properties};
 
-/// One record; queues are numbered as they were admitted.
+/// One stored record. `queue` is the number of its queue, in the order in which they were admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     pub queue: u32,
@@ -17,8 +17,8 @@ pub struct Row {
     pub store_timestamp: i64,
 }
 
-/// A record that was made: its row, where its properties begin, and what they are, where they had to
-/// be read to know whether it is plain.
+/// A record that was made: its row, where its properties begin in it, and the properties, if they were
+/// already parsed.
 #[derive(Debug, Clone, Copy)]
 pub struct Made {
     pub row: Row,
@@ -26,11 +26,11 @@ pub struct Made {
     pub found: Option<Properties>,
 }
 
-/// Says the time (ms) of what is stored now; without one each record was given its own.
+/// Gives the store time (ms) of records when they are stored; None: each record has its own already.
 pub type Clock = Option<fn() -> i64>;
 
-/// What was stored into a queue since this was asked last: the bytes of its records, the physical
-/// offset of the first one, the queue offset behind the last, and units.
+/// What was stored for a queue since the last `Storing::taken`: the bytes of its records, the physical
+/// offset of the first one, the queue offset behind the last one, and the units.
 #[derive(Debug, Default)]
 pub struct Total {
     pub bytes: i64,
@@ -39,27 +39,27 @@ pub struct Total {
     pub units: Vec<u8>,
 }
 
-/// What was stored since this was asked last.
+/// What was stored since the last `taken`.
 #[derive(Debug, Default)]
 pub struct Storing {
-    /// Of each queue the hash of what stands before its keys, and what went to it.
+    /// For each queue the hash of `topic#`, and what was stored for it.
     queues: Vec<(u32, Total)>,
     rows: Vec<Row>,
     keys: Keys,
-    /// The physical offset up to which parts of the log are claimed.
+    /// The physical offset up to which the log is claimed.
     claimed: i64,
 }
 
 impl Storing {
-    /// Records may go to the queue of this number, whose keys follow what has this hash.
+    /// Admits the queue of this number. `key_prefix` is the hash of `topic#`.
     pub fn admit(&mut self, number: u32, key_prefix: u32) {
         if number as usize == self.queues.len() {
             self.queues.push((key_prefix, Total::default()));
         }
     }
 
-    /// Tells of rows, what went to which queues, and keys, since this was asked last. Their memory
-    /// is kept for what comes next.
+    /// Calls `told` with the rows, the totals of queues, and the keys since the last call, and forgets
+    /// them. The memory of rows and keys is reused.
     pub fn taken<T>(&mut self, told: impl FnOnce(&[Row], &[(u32, Total)], &Keys) -> T) -> T {
         let queues = self.queues.iter_mut().enumerate();
         let filled = queues.filter(|(_, (_, total))| !total.units.is_empty());
@@ -76,8 +76,8 @@ impl Storing {
         self.queues.clear();
     }
 
-    /// Claims the parts of the log that records are about to be stored into (`Room::claim_ahead`), the
-    /// first of them at a position of the file that begins at this offset.
+    /// Claims the part of the log into which records will be stored (`Room::claim_ahead`): `size` bytes
+    /// from `position` on in the file that begins at `file_from_offset`.
     pub fn claim(&mut self, room: &Room<'_>, file_from_offset: i64, position: usize, size: usize) {
         let end = position + size;
         let claimed = usize::try_from(self.claimed - file_from_offset).unwrap_or(0);
@@ -87,8 +87,8 @@ impl Storing {
         }
     }
 
-    /// Stores records that were made, one behind the other as they lie in `records`, in the file that
-    /// begins at this offset, at the time that the clock says, if there is one.
+    /// Stores consecutive records, whose bytes are in `records`, in the file that begins at
+    /// `file_from_offset`. With a clock all of them get its time.
     pub fn store(
         &mut self,
         room: &mut Room<'_>,
@@ -113,7 +113,7 @@ impl Storing {
         }
     }
 
-    /// Keeps what dispatch makes of a record that is stored.
+    /// Keeps what dispatch makes of a stored record.
     #[inline]
     fn note(&mut self, file_from_offset: i64, made: &Made, record: &[u8]) {
         let row = made.row;
@@ -142,7 +142,7 @@ impl Total {
         units::store(&unit, &mut self.units[at..]);
     }
 
-    /// How many messages there are.
+    /// How many messages were stored.
     pub fn messages(&self) -> i64 {
         (self.units.len() / QUEUE_UNIT_BYTES) as i64
     }

@@ -1,4 +1,4 @@
-//! The lines of a pull that come next, made by a second thread while the first makes those before them.
+//! Has a second thread make the second half of a pull's lines, while the first one makes the first half.
 
 use std::ops::Range;
 
@@ -10,14 +10,14 @@ use crate::lines::rows::Lines;
 use crate::lines::second::{self, Second};
 use crate::python::bytes_of;
 
-/// What a pull asks of the second thread: as `Lines.pull` does. Who has asked lets go of the buffer,
-/// with the interpreter's lock.
+/// What the second thread needs for its half of a pull: the parameters of `Lines.pull`. The buffer must
+/// be dropped by the asking thread, which has the GIL.
 pub struct Job {
     pub units: Vec<u8>,
     pub first: i64,
     pub file_end: i64,
     pub queue_end: i64,
-    /// Held by this thread as long as it looks there.
+    /// It is held as long as the second thread uses its bytes.
     pub buffer: PyBuffer<u8>,
     pub places: Range<usize>,
     pub file_from_offset: i64,
@@ -26,12 +26,12 @@ pub struct Job {
     pub room: usize,
 }
 
-/// Lines, and of how many the body is not what was stored.
+/// Lines, and how many of them have a body that does not match its CRC.
 pub type Made = (Pulled, usize);
 pub type Ahead = Second<Job, Made>;
 pub type Pending = second::Pending<Job, Made>;
 
-/// The second thread; None where the system gives none.
+/// Starts the second thread; None if the system gives none.
 pub fn begin(mut lines: Lines) -> Option<Ahead> {
     Second::begin("lines", move |job| lines_of(&mut lines, job))
 }

@@ -1,5 +1,5 @@
-//! What Python sees of the append: messages and lines become records of a log file, many in one call;
-//! lines without the interpreter's lock.
+//! The Python interface of the append: stores messages or lines as records of a log file, many in one
+//! call. The GIL is released for lines, but not for messages, which are Python objects.
 
 use std::fs::File;
 use std::os::fd::BorrowedFd;
@@ -20,36 +20,37 @@ use crate::python::message::{Fields, Host, Reader, host_of, reader_of};
 use crate::python::{bytes_of, guarded, longs, numbers_of};
 use crate::queue::newunits;
 
-/// What was stored: the columns `queue`, `position`, `size`, `queue_offset` and `store_timestamp`, one
-/// after the other; of each queue its number, the bytes of its records, its next queue offset, the
-/// physical offset of its first record, and units; the columns of keys; and the store host, where
-/// messages said it.
+/// What was stored: the columns `queue`, `position`, `size`, `queue_offset` and `store_timestamp` of
+/// all records, one behind the other (64-bit integers); the queues; the columns of keys; and the store
+/// host of the messages, if they have one.
 type Stored<'py> =
     (Bound<'py, PyByteArray>, Vec<OfQueue<'py>>, Columns<'py>, Option<Bound<'py, PyTuple>>);
+/// A queue: its number, the number of messages and the bytes of their records, the next queue offset,
+/// the physical offset of the first record, and the units.
 type OfQueue<'py> = (u32, i64, i64, i64, i64, Bound<'py, PyBytes>);
 /// Hashes of keys, and the physical offsets and store times (ms) of their records.
 type Columns<'py> = (Bound<'py, PyByteArray>, Bound<'py, PyByteArray>, Bound<'py, PyByteArray>);
 
-/// `(place of the next record, place of the next line, lines, why it stopped, the error of who was
-/// asked)`.
+/// The position of the next record, that of the next line, how many lines were taken, why it stopped,
+/// and the error that `queue` or `room` raised.
 type OfLines = (usize, usize, usize, u8, Option<PyErr>);
 
-/// `(place of the next record, the message that was not stored or the error of what gives them, why
-/// it stopped, what the next record needs)`.
+/// The position of the next record, the message that was not stored or the error that was raised, why
+/// it stopped, and the position up to which the next record needs room.
 type OfMessages<'py> = (usize, Option<Bound<'py, PyAny>>, u8, usize);
 
-/// Whether a second thread stores what is appended of messages, where there is much of it.
+/// Whether a second thread stores the records of a long stream.
 #[pyfunction]
 pub fn stores_behind() -> bool {
     has_processors()
 }
 
-/// Messages on their way into a store.
+/// Appends messages to a store.
 #[pyclass]
 pub struct Appender {
     records: append::Appender,
     reader: Option<Reader>,
-    /// The store host of messages that were stored and not taken yet.
+    /// The store host of the messages that were stored since `taken`.
     host: Option<Host>,
     /// The bytes of the stream's messages so far.
     bytes: usize,
@@ -57,7 +58,7 @@ pub struct Appender {
 
 #[pymethods]
 impl Appender {
-    /// Hosts are IPv4 addresses and ports, those of lines; `classes` are those of messages,
+    /// The hosts, IPv4 addresses and ports, are those of lines. `classes` are the classes of messages:
     /// `MessageExtBrokerInner` and `PlainMessage`.
     #[new]
     #[pyo3(signature = (*, born_host, store_host, shortest_properties, largest_record, classes))]
@@ -75,12 +76,12 @@ impl Appender {
         Ok(Appender { records, reader, host: None, bytes: 0 })
     }
 
-    /// The number of a queue that messages may go to, from its queue offset `next` up to `limit`.
+    /// Lets messages go to a queue, from its queue offset `next` up to `limit`. Returns its number.
     fn admit(&mut self, topic: &str, queue_id: i32, next: i64, limit: i64) -> u32 {
         self.records.admit(topic.as_bytes(), queue_id, next, limit)
     }
 
-    /// What was stored since this was asked last.
+    /// What was stored since the last call.
     fn taken<'py>(&mut self, py: Python<'py>) -> PyResult<Stored<'py>> {
         let host = self.host.take().map(|host| host_of(py, host)).transpose()?;
         self.records.taken(|rows, totals, keys| {
@@ -106,10 +107,10 @@ impl Appender {
         self.records.forget();
     }
 
-    /// Stores one message (`MessageExtBrokerInner`) into the buffer at `position`, not beyond `end`.
-    /// Answers its size, what dispatch makes of it (the code of its tags and the hashes of its keys),
-    /// and its store time, for which `clock` is asked when nothing can go wrong any more; or why it
-    /// was not stored: the number of a stop, and what it needs where that is room.
+    /// Stores one message (`MessageExtBrokerInner`) into the buffer at `position`; it may not end
+    /// behind `end`. Returns its size, the code of its tags, the hashes of its keys, and its store time
+    /// from `clock`, which is called last, when nothing else can fail. If it was not stored, returns
+    /// the number of a stop, and for `Stop::Room` the position up to which it needs room.
     #[expect(clippy::too_many_arguments, reason = "what, where to, and when")]
     fn put<'py>(
         &mut self,
@@ -145,10 +146,10 @@ impl Appender {
         }
     }
 
-    /// Stores the messages of `lines` from the place `at` on into the buffer from `position` on, no
-    /// record beyond `end`, until `most` are stored since they were taken, or one ends at `enough` or
-    /// behind it. `descriptor` is that of the file whose map the buffer is, where it is one; `queue`
-    /// and `room` are asked as [`append::Asked`] says, and without them it stops instead.
+    /// Stores the messages of `lines`, from the position `at` on, into the buffer from `position` on.
+    /// No record ends behind `end`. It stops when `most` messages were stored since `taken`, or when a
+    /// record ends at `enough` or behind it. `descriptor` is that of the mapped file, or -1. `queue`
+    /// and `room` are called as [`append::Asked`] says; without them it stops instead.
     #[expect(clippy::too_many_arguments, reason = "where from, where to, and when")]
     #[pyo3(signature = (buffer, lines, at, *, position, end, file_from_offset, most, enough,
         born_timestamp, store_timestamp, queue=None, room=None, descriptor=-1))]
@@ -223,13 +224,13 @@ impl Appender {
 }
 
 impl Appender {
-    /// The bytes of records that the thread that makes them stores itself, before there is another.
+    /// The bytes of records that the first thread stores itself before a second one is started.
     fn alone(&self) -> usize {
         if has_processors() { ALONE_BYTES.saturating_sub(self.bytes) } else { usize::MAX }
     }
 }
 
-/// What Python answers.
+/// Calls the callables that Python gave.
 struct Asking {
     queue: Option<Py<PyAny>>,
     room: Option<Py<PyAny>>,
@@ -254,10 +255,10 @@ impl append::Asked for Asking {
     }
 }
 
-/// Bytes of a body that are fetched ahead; a processor goes on by itself.
+/// Bytes of a body that are prefetched. The hardware prefetcher then continues by itself.
 const FETCHED: usize = 1 << 10;
 
-/// Messages of an iterator on their way into a file.
+/// Appends the messages of an iterator.
 struct Messages<'a, 'py> {
     place: Place,
     maker: &'a mut append::Maker,
@@ -267,7 +268,7 @@ struct Messages<'a, 'py> {
     asking: Asking,
 }
 
-/// Where the next record goes, and what is at hand: the next message, or an error.
+/// The position of the next record, and the next message, or an error.
 struct Taken<'py> {
     position: usize,
     held: Option<Bound<'py, PyAny>>,
@@ -342,11 +343,11 @@ impl<'py> Messages<'_, 'py> {
         let Some(mut message) = fields.message() else {
             return Err(Refused::Stopped(Stop::Unsure, 0));
         };
-        // It is copied when everything else is known: of many messages it is in no cache yet.
+        // The body is copied later. It is often not in the cache yet.
         fetch::range(message.body, 0, FETCHED);
         let clock = || match &self.clock {
             Some(clock) => clock.call0()?.extract(),
-            None => Ok(0), // That of its storing.
+            None => Ok(0), // It gets its time when it is stored.
         };
         let records = behind.records();
         let made = self.maker.make(records, self.place, position, &mut message, clock)?;
@@ -355,7 +356,7 @@ impl<'py> Messages<'_, 'py> {
     }
 }
 
-/// What messages from and stored by these hosts have in common, unless they say others.
+/// What all messages have in common. The hosts are those of messages that have none.
 pub fn fixed_of(
     born_host: ([u8; 4], i32),
     store_host: ([u8; 4], i32),
@@ -375,7 +376,7 @@ pub fn fixed_of(
 
 /// Milliseconds since the epoch.
 pub fn system_clock() -> i64 {
-    // Their sum in numbers of 128 bits would take longer than to ask for them.
+    // `Duration::as_millis` has 128 bits, and would take longer than reading the clock.
     let millis = |time: Duration| time.as_secs() as i64 * 1000 + i64::from(time.subsec_millis());
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => millis(since),
@@ -383,7 +384,7 @@ pub fn system_clock() -> i64 {
     }
 }
 
-/// Stores whole units at a position of a queue's file where nothing stands.
+/// Stores whole units at a position of a queue's file that has only zeros from there on.
 #[pyfunction]
 pub fn store_units(buffer: PyBuffer<u8>, position: usize, stored: PyBuffer<u8>) -> PyResult<()> {
     let mut room = room_of(&buffer)?;
@@ -394,21 +395,21 @@ pub fn store_units(buffer: PyBuffer<u8>, position: usize, stored: PyBuffer<u8>) 
     })
 }
 
-/// A file that Python has open, or none (-1), opened once more; none where the system has no more of
-/// them, either.
+/// A duplicate of a descriptor that Python has open. None for -1, or if the system has no more
+/// descriptors.
 #[allow(unsafe_code)]
 pub fn file_of(descriptor: i32) -> Option<File> {
-    // SAFETY: who asks holds the file (`Place.mapped`), which is open as long as that.
+    // SAFETY: the caller holds the file (`Place.mapped`), so the descriptor is open during the call.
     let held = (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) });
     held.and_then(|held| held.try_clone_to_owned().ok()).map(File::from)
 }
 
-/// The bytes of a buffer that records are stored into, while it is held.
+/// The writable bytes of a buffer, while it is held.
 #[allow(unsafe_code)]
 pub fn room_of(buffer: &PyBuffer<u8>) -> PyResult<Room<'_>> {
     if buffer.readonly() || !buffer.is_c_contiguous() {
         return Err(PyValueError::new_err("the buffer cannot be written to"));
     }
-    // SAFETY: it may be written to, is contiguous, and stays so as long as it is borrowed.
+    // SAFETY: the buffer is writable and contiguous, and stays so while it is borrowed.
     Ok(unsafe { Room::at(buffer.buf_ptr().cast(), buffer.len_bytes()) })
 }

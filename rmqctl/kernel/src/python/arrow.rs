@@ -1,5 +1,5 @@
-//! What Python sees of columns as the buffers of Arrow arrays. The numbers of a batch come as this
-//! machine's 64-bit numbers, the offsets of topics as its 32-bit ones; what goes is lent.
+//! The Python interface of columns as the buffers of Arrow arrays. Integers have this machine's byte
+//! order: those of a batch 64 bits, the ends of topics 32. Results are lent to Python without a copy.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
@@ -10,10 +10,11 @@ use crate::arrow::rows::{COLUMNS, Column, Made, Names, Numbers, columns};
 use crate::python::memory::Memory;
 use crate::python::{bytes_of, guarded, longs};
 
-/// Columns of the records of a batch, by their names: `numbers` are the batch's (`INT_COLUMNS`), and
-/// `topics` texts and where each ends. Of each the buffers behind the one that says what is null, or
-/// None where it is left to the caller; the map and the tags codes have odd rows behind them, 64-bit
-/// numbers. None where the batch lies elsewhere.
+/// Columns of the records of a batch, by their names. `numbers` are the columns of the batch
+/// (`INT_COLUMNS`), `topics` the ends of all topics (behind a 0) and their bytes. Returns the buffers of
+/// each column except the validity bitmap, or None if Python must make the column. The buffers of the
+/// map and of the tags codes are followed by the odd rows (64-bit integers). Returns None if the batch
+/// is not in `buffer`.
 #[pyfunction]
 pub fn arrow_columns<'py>(
     py: Python<'py>,

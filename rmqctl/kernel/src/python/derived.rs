@@ -1,5 +1,5 @@
-//! What Python sees of units and index items: they are made of whole batches, without the
-//! interpreter's lock.
+//! The Python interface of units and index items. They are made for whole batches, with the GIL
+//! released.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
@@ -13,7 +13,7 @@ use crate::python::memory::{Memory, SlotBytes};
 use crate::python::{array_of, bytes_of, guarded, longs, numbers_of};
 use crate::queue::units::{self, Unit};
 
-/// The slots of an index file that is filled, or looked at, from its first item on.
+/// The slots of an index file that is filled, or checked, from its first item on.
 #[pyclass(name = "Slots")]
 pub struct PySlots(Slots);
 
@@ -30,8 +30,9 @@ impl PySlots {
         self.0.used
     }
 
-    /// Consecutive items as they are stored. Hashes are 32-bit, offsets and times 64-bit numbers of
-    /// this machine; times count from `begin_timestamp`, but that of the first item, if it is given.
+    /// Makes consecutive items, as they are stored, and adds them to their slots. The number of the
+    /// first one is `first`. Hashes are 32-bit integers, offsets and times (ms) 64-bit ones, in this
+    /// machine's byte order. Times count from `begin_timestamp`, except `first_diff` (s), if given.
     #[expect(clippy::too_many_arguments, reason = "three columns, and what they begin with")]
     #[pyo3(signature = (key_hash, physical_offset, store_timestamp, *, first, begin_timestamp,
         first_diff))]
@@ -62,8 +63,9 @@ impl PySlots {
         })
     }
 
-    /// Hangs stored items on their slots, the first one of number `first`: `(rows, previous)` of
-    /// those that name another item before them than there is, in 64 and 32 bits.
+    /// Adds stored items to their slots; the number of the first one is `first`. Returns
+    /// `(rows, previous)` of the items whose link is wrong: their rows (64 bits), and the numbers that
+    /// their links should have (32 bits).
     fn wrong_links<'py>(
         &mut self,
         py: Python<'py>,
@@ -75,7 +77,8 @@ impl PySlots {
         Ok((longs(py, &rows)?, numbers_of(py, &previous, i32::to_ne_bytes)?))
     }
 
-    /// Hangs stored items on their slots so long as each is what `pack` makes of its key; how many.
+    /// Adds stored items to their slots, up to the first that differs from what `pack` makes of its
+    /// key. Returns how many were added.
     #[expect(clippy::too_many_arguments, reason = "items, three columns, and what they begin with")]
     #[pyo3(signature = (items, key_hash, physical_offset, store_timestamp, *, first,
         begin_timestamp))]
@@ -98,15 +101,15 @@ impl PySlots {
         py.detach(|| guarded(|| Ok(slots.prove(stored, keys, items))))
     }
 
-    /// Slots as they are stored, `count` from `start` on, which change no more while they are looked
-    /// at; None when none of them has an item.
+    /// `count` slots from number `start` on, as they are stored; None if none of them has an item. No
+    /// item can be added while the result exists.
     fn stored(&self, start: usize, count: usize) -> PyResult<Option<SlotBytes>> {
         guarded(|| Ok(self.0.stored(start..start + count).map(SlotBytes)))
     }
 }
 
 impl PySlots {
-    /// The slots, for items to be hung on.
+    /// The slots, to add items.
     fn changing(&mut self) -> PyResult<&mut Slots> {
         if self.0.is_lent() {
             return Err(PyBufferError::new_err("somebody looks at the slots as they are"));
@@ -115,11 +118,11 @@ impl PySlots {
     }
 }
 
-/// The columns of a batch of units, 64-bit numbers of this machine.
+/// The columns of a batch of units: 64-bit integers in this machine's byte order.
 type UnitColumns = [PyBuffer<u8>; 6];
 
-/// `units_by_queue` of `rmqctl/engine/dispatch/byqueue.py`: `(queues, rows, units)`, of which
-/// `queues` are `(topic id, queue id, start, is a run)`; of several batches as if they were one.
+/// `units_by_queue` of `rmqctl/engine/dispatch/byqueue.py`, for several batches as if they were one:
+/// `(queues, rows, units)`. Each of `queues` is `(topic id, queue id, start, is a run)`.
 #[pyfunction]
 pub fn units_by_queue<'py>(
     py: Python<'py>,

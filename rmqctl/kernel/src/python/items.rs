@@ -1,5 +1,5 @@
-//! What Python sees of index items that are stored: those of one message, and those of many, which
-//! are stored beside whatever comes next.
+//! The Python interface for storing index items: those of one message, and those of many, which a
+//! second thread stores while Python goes on.
 
 use std::mem;
 use std::panic::resume_unwind;
@@ -16,11 +16,11 @@ use crate::python::append::room_of;
 use crate::python::derived::numbers;
 use crate::python::{KernelPanic, array_of, bytes_of, guarded};
 
-/// Keys that are worth a thread.
+/// From so many keys on a second thread stores them.
 const LONG_RUN: usize = 1 << 12;
 
-/// Stores the items of one message into an index file, behind the `next` - 1 ones that it has, and
-/// its slots; how many slots had none before.
+/// Stores the items of one message into an index file that has `next` - 1 items, and then their slots.
+/// Returns how many slots had no item before.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "where to, and what")]
 pub fn store_items(
@@ -40,30 +40,31 @@ pub fn store_items(
     guarded(|| Ok(items::store(&mut room, places, &key_hashes, common)))
 }
 
-/// The items of many messages on their way into an index file, and behind them its header. Of a long
-/// run another thread stores them; it needs no lock of Python's, so who waits for it may hold that.
+/// Stores the items of many messages into an index file, and then its header. A second thread stores a
+/// long run. That thread does not need the GIL, so a thread that waits for it may hold the GIL.
 #[pyclass(frozen)]
 pub struct ItemRun {
     state: Mutex<State>,
-    /// The header before it, and the process whose thread it is.
+    /// The header before the items, and the process that has the thread.
     before: Header,
     process: u32,
 }
 
 enum State {
-    /// The buffer is held as long as the thread stores into it.
+    /// The buffer is held until the thread has ended.
     Running(JoinHandle<PyResult<Header>>, Arc<PyBuffer<u8>>),
     Ended(Header),
-    /// Nobody knows what is stored.
+    /// It is not known which items are stored.
     Failed,
 }
 
 #[pymethods]
 impl ItemRun {
-    /// Stores the items of keys, from number `first` on in their columns, `count` of them, behind the
-    /// items that the file has. Hashes are 32-bit, offsets and times 64-bit numbers of this machine.
-    /// `before` is the header as it is, and `behind` as it is to be, but for the slots that get their
-    /// first item; times count from `begin_timestamp`, that of the first one is `first_diff`.
+    /// Stores the items of `count` keys, from row `first` of the columns `keys` on, behind the items of
+    /// the file. Hashes are 32-bit integers, offsets and times (ms) 64-bit ones, in this machine's byte
+    /// order. `before` is the header as it is now, `behind` as it will be, except that the slots which
+    /// get their first item are added. Times count from the begin in `behind`; that of the first item
+    /// is `first_diff` (s).
     #[new]
     #[expect(clippy::too_many_arguments, reason = "where to, and what")]
     fn new(
@@ -111,16 +112,16 @@ impl ItemRun {
                 asker.make_way();
                 State::Running(thread, held)
             }
-            // It is short, or the system has no thread for it.
+            // The run is short, or the system gives no thread.
             None => State::Ended(py.detach(|| guarded(work))?),
         };
         Ok(ItemRun { state: Mutex::new(state), before, process: process::id() })
     }
 
-    /// The fields of the `IndexHeader` behind the items, when all of them are stored.
+    /// The fields of the `IndexHeader` after the items. Waits until all of them are stored.
     #[getter]
     fn fields(&self, py: Python<'_>) -> PyResult<Header> {
-        // A fork's child has nobody who stores them, and is told what it has seen.
+        // A forked child does not have the thread. It gets the header as it was before.
         if self.process != process::id() {
             return Ok(self.before);
         }
@@ -145,7 +146,7 @@ impl ItemRun {
 }
 
 impl Drop for ItemRun {
-    /// The buffer is not let go before the thread has ended.
+    /// The buffer must not be released before the thread has ended.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let State::Running(thread, held) = mem::replace(state, State::Failed) {
@@ -159,7 +160,7 @@ impl Drop for ItemRun {
     }
 }
 
-/// What a thread has made, when it has ended; its panic goes on here.
+/// Waits for a thread, and returns its result. A panic of the thread continues here.
 fn ended(thread: JoinHandle<PyResult<Header>>) -> PyResult<Header> {
     thread.join().unwrap_or_else(|cause| resume_unwind(cause))
 }

@@ -1,4 +1,4 @@
-//! What Python sees of many lookups by key in one call: lines of the messages.
+//! The Python interface for looking up many keys in one call: lines of the messages.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,19 +18,20 @@ use crate::python::records::{found_at, is_of_key};
 use crate::python::{bytes_of, guarded};
 use crate::record::entry::Record;
 
-/// Bytes of a record that are fetched before it is looked at: most end before.
+/// Bytes of a record that are prefetched: most records are not longer.
 const FETCHED: usize = 512;
-/// Bytes of lines of a key that there is room for at first.
+/// Initial capacity (bytes) for the lines of a key.
 const LINE_ROOM: usize = 1 << 10;
-/// Bytes of lines after which a call ends, and of one key that are left to the caller.
+/// A call ends after so many bytes of lines.
 const ENOUGH: usize = 1 << 20;
+/// A key with more bytes of lines is left to Python.
 const MOST_OF_KEY: usize = 4 << 20;
-/// Files of the log that one call looks into: each is held until it ends.
+/// How many files of the log one call uses at most. It holds them until it ends.
 const MOST_FILES: usize = 16;
-/// How long a call goes on to the next key: it hears no Ctrl-C.
+/// After this time a call begins no other key, because Ctrl-C is not handled during the call.
 const LONG: Duration = Duration::from_millis(50);
 
-/// A file of the log, and the part of it that may be looked at: no hole is in it.
+/// A file of the log. Only the bytes `low..high` may be used: there is no hole in them.
 struct LogFile {
     file_from_offset: i64,
     size: usize,
@@ -58,7 +59,8 @@ impl LogFile {
         (position < self.size).then_some(position)
     }
 
-    /// None where none is that is all there, or it was stored before 1970, or may lie in a hole.
+    /// The record at a position. None if there is no whole record, if it was stored before 1970, or if
+    /// it may be in a hole.
     fn record(&self, position: usize) -> Option<Record> {
         let data = bytes_of(&self.buffer);
         let found = || found_at(data, position, self.high, self.file_from_offset);
@@ -67,22 +69,22 @@ impl LogFile {
     }
 }
 
-/// Where a record lies: the number of its file, and its position there.
+/// The number of a record's file, and its position there.
 type Place = (usize, usize);
 
-/// What was asked for.
+/// The parameters of a call.
 struct Asked<'a> {
     topic: &'a str,
     keys: &'a [PyBackedStr],
-    /// The first store time (ms).
+    /// The earliest store time (ms).
     begin: i64,
     is_growing: bool,
     since: Instant,
 }
 
 impl Asked<'_> {
-    /// Physical offsets of the items of each key, newest first, of as many keys as have few, and as
-    /// there is time for.
+    /// The physical offsets of each key's items, newest first. It ends before the first key that has
+    /// many items, and when the time is over.
     fn offsets(&self, readers: &Readers<'_>) -> io::Result<Vec<Vec<i64>>> {
         let (mut offsets, mut steps) = (Vec::new(), STEPS);
         for key in self.keys {
@@ -98,8 +100,8 @@ impl Asked<'_> {
     }
 }
 
-/// The places of the records of each key, of as many keys as have a file for all of theirs, and until
-/// these are many. Where `find` fails the caller comes upon it at that key.
+/// The places of each key's records, and the files. It ends before the first key with a record in no
+/// file, or in one file too many. It also ends if `find` raises: Python meets the error at that key.
 fn places_of(
     find: &Bound<'_, PyAny>,
     offsets: Vec<Vec<i64>>,
@@ -130,9 +132,9 @@ fn places_of(
     Ok((files, places))
 }
 
-/// Adds the lines of the newest `most` messages of a key, in log order. Answers how many, and how many
-/// records before the last of them are of others; None, and nothing is added, where one is not there
-/// or not plain, or these are long.
+/// Adds the lines of the newest `most` messages of a key, in log order. Returns how many they are, and
+/// how many of the records that were read have another topic or key. Adds nothing and returns None if
+/// a record is missing or not plain, or if the lines are too long.
 fn add_lines(
     lines: &mut Lines,
     out: &mut Vec<u8>,
@@ -167,11 +169,11 @@ fn add_lines(
     Some((found.len(), collisions))
 }
 
-/// A key without a message: its number, the bytes of lines and the messages before it, and how many
-/// items of its hash have records of other topics or keys.
+/// A key without a message: its number, the bytes of lines and the messages of the keys before it, and
+/// how many items with its hash have records of other topics or keys.
 type Absent = (usize, usize, usize, usize);
 
-/// What became of the first of some keys.
+/// The result for the first `done` keys.
 #[derive(Default)]
 struct Told {
     out: Vec<u8>,
@@ -181,10 +183,10 @@ struct Told {
     absent: Vec<Absent>,
 }
 
-/// Lines of the newest `most` messages of each of some keys, those of a key in log order: of how many
-/// keys they are, how many items of their hashes have records of other topics or keys, and keys that
-/// have no message. It ends before a key of which `rows_of_key` says None, and when it has given
-/// enough. The rest is as there, and it raises the same.
+/// Lines of the newest `most` messages of each key, those of a key in log order. Also returns how many
+/// keys were looked up, how many items with their hashes have records of other topics or keys, and the
+/// keys that have no message. It ends before a key for which `rows_of_key` would return None, and when
+/// there are enough lines. The other parameters, and what is raised, are as there.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "an index's, a log's and a key's")]
 pub fn lines_of_keys(

@@ -1,4 +1,4 @@
-//! What Python sees of lookups by key: index files that stay open, and the records that items mean.
+//! The Python interface of lookups by key: index files that stay open, and the records of items.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,10 @@ use crate::python::guarded;
 use crate::python::records::{OfKey, Rows};
 use crate::record::keyhash::{hash_code, index_hash};
 
-/// Items that one call looks at, which hears no Ctrl-C.
+/// How many items one call reads at most, because Ctrl-C is not handled during the call.
 pub const STEPS: usize = 1 << 15;
 
-/// Items of a file that are a few.
+/// How many items of a key in one file are "few".
 const FEW: usize = 64;
 
 impl Pieces for File {
@@ -30,25 +30,25 @@ impl Pieces for File {
 pub struct IndexReader {
     file: File,
     geometry: Geometry,
-    /// The header as it was read for the newest items of another key (`keychain::start`).
+    /// The header as it was read for another key (`keychain::start`).
     known: Mutex<Option<Header>>,
 }
 
 #[pymethods]
 impl IndexReader {
-    /// Opens the file behind a descriptor of the caller's for itself. A file of `slots` slots and
-    /// `items` items. Raises OSError where the system has no such way.
+    /// Opens the index file behind a descriptor of the caller's once more. It has `slots` slots and
+    /// `items` items. Raises OSError if the system cannot.
     #[new]
     fn new(descriptor: i32, slots: u32, items: i32) -> PyResult<Self> {
         let file = File::open(format!("/proc/self/fd/{descriptor}"))?;
         Ok(IndexReader { file, geometry: Geometry { slots, items }, known: Mutex::default() })
     }
 
-    /// The items of a key hash that were stored from `begin` to `end` (ms), newest first, `most` of
-    /// them at most: those behind what was `reached`, which is what the last call answered; None:
-    /// from the newest on. Answers that (the header's begin and count, and the number of the next
-    /// item, 0 at the end), and of each item its number, physical offset, seconds and the number of
-    /// the one before. Raises OSError, and EOFError where the file has become shorter.
+    /// The items of a key hash with times from `begin` to `end` (ms), newest first, at most `most`. The
+    /// search continues at `reached`, which the last call returned; None: it begins at the newest item.
+    /// Returns how far it came (the header's begin and count, and the number of the next item, 0 at the
+    /// end), and for each item its number, physical offset, seconds, and the number of the item before
+    /// it. Raises OSError, and EOFError if the file has become shorter.
     fn select<'py>(
         &self,
         py: Python<'py>,
@@ -70,8 +70,8 @@ impl IndexReader {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next hits, `most` of them at most, of so many steps at most, and how far that is; `known`
-    /// is of `keychain::start`.
+    /// The next hits, and how far the search came. `most` has the most hits and steps (see
+    /// `keychain::select`); `known` is that of `keychain::start`.
     fn search(
         &self,
         wanted: Wanted,
@@ -99,9 +99,9 @@ impl<'a> Readers<'a> {
         Readers(readers.iter().map(|reader| &**reader).collect())
     }
 
-    /// Physical offsets of a key's items, newest first, that were stored from `begin` (ms) on; None
-    /// where a file has more than a few, or it takes more than so many `steps`, of which those that
-    /// are left remain.
+    /// The physical offsets of a key's items with times from `begin` (ms) on, newest first. None if a
+    /// file has more than a few, or if it would read more than `steps` items. The items that it read
+    /// are subtracted from `steps`.
     pub fn few_offsets(
         &self,
         (topic, key): (&str, &str),
@@ -113,7 +113,7 @@ impl<'a> Readers<'a> {
         let wanted = Wanted { key_hash, begin, end: i64::MAX, is_growing };
         let mut offsets = Vec::new();
         for reader in &self.0 {
-            // Nobody waits for who reads meanwhile.
+            // The lock is not held while the file is read.
             let before = *reader.known();
             let mut known = before;
             let (reached, hits) = reader.search(wanted, None, &mut known, (FEW, steps))?;
@@ -132,11 +132,11 @@ impl<'a> Readers<'a> {
     }
 }
 
-/// The newest `most` messages of a key that were stored from `begin` (ms) on as `rows`, in log
-/// order, and how many items of its hash have records of other topics or keys. `readers` are of the
-/// index files, newest first, and `find` gives the log's file with an offset, a `MappedFile`, or
-/// None. None where a file has more items than a few, a record is not there, or is not plain.
-/// Raises as `IndexReader.select`, and what `find` does.
+/// The newest `most` messages of a key that were stored from `begin` (ms) on, as rows in log order, and
+/// how many items with its hash have records of other topics or keys. `readers` are those of the index
+/// files, newest first. `find` returns the log's file (a `MappedFile`) that has an offset, or None.
+/// Returns None if a file has more than a few items, or a record is missing or not plain. Raises what
+/// `IndexReader.select` and `find` raise.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "an index's, a log's and a key's")]
 pub fn rows_of_key<'py>(

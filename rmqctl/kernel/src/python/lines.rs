@@ -1,4 +1,4 @@
-//! What Python sees of lines: one class, that makes them of a log's records.
+//! The Python interface of lines: a class that makes them of the records of a log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, PoisonError};
@@ -21,20 +21,21 @@ use crate::python::memory::Memory;
 use crate::python::{bytes_of, guarded};
 use crate::record::entry::{self, Found, i32_at};
 
-/// Bytes of lines that there is room for at first where nobody says how many.
+/// Initial capacity (bytes) for lines if the caller gives none.
 const ROOM: usize = 1 << 18;
 
-/// Lines that are worth another thread's while, which takes as long as a hundred to wake.
+/// From so many lines on a second thread makes half of them. To wake it takes as long as making a
+/// hundred lines.
 const LEAST_HALF: usize = 256;
-/// Bytes that a line has more than its record, before there was one.
+/// How many bytes a line has more than its record: a guess, used before the first line is made.
 const HEAD_BYTES: usize = 600;
-/// Pulls that are made without it, at most, after one for which it was not there in time: others want
-/// the processors. None after the first such one, for a thread takes its time to wake.
+/// When the second thread was not ready in time, others probably need the processors. Then at most so
+/// many pulls are made without it. After the first such pull it is none, because waking takes time.
 const ALONE: usize = 8;
 
-/// A cell: its name, and what it always has, where it is no column of the record.
+/// A cell: its name, and its text if that is always the same; None: it is a column of the record.
 type NamedCell = (String, Option<Vec<u8>>);
-/// Lines, how many, and of how many the body is not what was stored.
+/// Lines, how many they are, and how many have a body that does not match its CRC.
 pub type Made = (Memory, usize, usize);
 /// Lines of pulls, and the queue offset of the next answer.
 type Pulls = (Made, i64);
@@ -44,23 +45,23 @@ type Pulls = (Made, i64);
 pub struct PyLines {
     pub lines: Lines,
     choice: Choice,
-    /// Bytes of a line of the last pull; 0: there was none.
+    /// The mean bytes of a line in the last pull; 0: there was none.
     line_bytes: usize,
-    /// What makes lines of pulls beside this thread; None before it is worth it.
+    /// The second thread; None until it is needed.
     ahead: Option<Ahead>,
-    /// What it is still at, of a pull that did not wait for it. Python's objects are shared between
-    /// threads, and this is not, but for the lock.
+    /// A job that the second thread is still working on, and for which its pull did not wait. The lock
+    /// is needed only because Python's objects are shared between threads.
     late: Mutex<Option<Pending>>,
-    /// Pulls that are left before the other thread is asked again, and how many they are after the next
-    /// one for which it is not there in time.
+    /// How many pulls are still made without the second thread, and how many will be after the next
+    /// time that it is not ready.
     alone: usize,
     next_alone: usize,
 }
 
 #[pymethods]
 impl PyLines {
-    /// Lines of the `form` `ndjson` or `csv`, as they are printed, or `ndjson-file` or `csv-file`,
-    /// as they are exported, with bodies in the `body` spelling `base64`, `hex` or `utf8`.
+    /// Lines of a `form`: `ndjson` or `csv`, as they are printed, or `ndjson-file` or `csv-file`, as
+    /// they are exported. `body` is the encoding of bodies: `base64`, `hex` or `utf8`.
     #[new]
     #[pyo3(signature = (form, cells, body, *, decompresses = false, checks = false, topic = None,
                         queue_id = None, since = None, until = None))]
@@ -96,11 +97,9 @@ impl PyLines {
         Ok(PyLines { lines, choice, line_bytes: 0, ahead: None, late, alone: 0, next_alone: 0 })
     }
 
-    /// Lines of the records that follow each other from `position` on and begin before `limit`,
-    /// `most` lines at most, and no more when they have `room` bytes. Nothing behind `readable` is
-    /// looked at. Answers them, how many there are and of how many the body is not what was stored,
-    /// and the place behind the last record that was looked at: what stands there is none, or not
-    /// plain.
+    /// Lines of consecutive records, from `position` on, that begin before `limit`. It stops after
+    /// `most` lines or `room` bytes, at anything that is not a plain record, and does not read behind
+    /// `readable`. Returns the lines, and the position behind the last record that was read.
     #[expect(clippy::too_many_arguments, reason = "a window's, and its buffer")]
     fn log(
         &mut self,
@@ -141,14 +140,13 @@ impl PyLines {
         Ok(((lent(out), count, self.lines.mismatches), at))
     }
 
-    /// Lines of the messages that pulls of a queue give, answer by answer, as long as nothing is odd
-    /// and another answer follows: `most` at most, and no more when they have `room` bytes. `units`
-    /// begin at the queue offset `first`; `queue` are the ends of its file and of the queue,
-    /// `places` the part of the log's file in `buffer` that may be looked at, `limits` what
-    /// `Limits` of `lines/pull.rs` has, in its order, `tags` the codes and texts that are wanted.
-    /// Answers also the queue offset of the next answer, and, where many are wanted and a second
-    /// thread has made them meanwhile, the lines of the answers from there on, with the queue offset
-    /// behind those.
+    /// Lines of the messages of pulls, answer by answer, as long as nothing is unusual and another
+    /// answer follows: at most `most`, until they have `room` bytes. `units` begin at the queue offset
+    /// `first`. `queue` has the queue offsets at which the queue's file and the queue end. `places` is
+    /// the part of the log's file, which is mapped in `buffer`, that may be used. `limits` has the
+    /// fields of `Limits` (`lines/pull.rs`), `tags` the codes and texts of the wanted tags. Returns the
+    /// lines and the queue offset of the next answer; and, if a second thread has made them meanwhile,
+    /// the lines of the answers from there on, and the queue offset behind those.
     #[pyo3(signature = (units, first, queue, buffer, places, file_from_offset, limits, tags, most,
                         room))]
     #[expect(clippy::too_many_arguments, reason = "a queue's, a log's and a pull's")]
@@ -172,14 +170,16 @@ impl PyLines {
         let units = Units { stored, first, file_end: queue.0, queue_end: queue.1 };
         let part = Part { data, places: places.0..places.1, file_from_offset };
         let tags = tags.map(|(codes, texts)| Tags { codes, texts: Some(texts) });
-        // Which messages an answer ends with is known before only where all are wanted.
+        // Without a filter the end of an answer is known before its records are read, so the pull can
+        // be split.
         let own = if tags.is_none() { self.half(limits, stored, most, room) } else { None };
         let (mut asked, mut wanted) = (None, (most, room));
         if let Some(half) = own {
             let job = second_half(units, &part, limits, half, (most, room), &buffer, py)?;
             asked = self.ahead.as_ref().and_then(|ahead| ahead.ask(job));
             if asked.is_some() {
-                // One more than there are, for a pull is to go on behind them.
+                // One more than its own half, because lines are made only of answers that another
+                // message follows.
                 wanted = (half + 1, 2 * room);
             }
         }
@@ -192,8 +192,8 @@ impl PyLines {
                 let pulled = catch_unwind(AssertUnwindSafe(|| {
                     pull(lines, out, units, &part, limits, tags.as_ref(), wanted)
                 }));
-                // The other thread lets go of what it looks at before anybody hears of a panic.
-                // It is waited for as long as it takes to make the lines here.
+                // The second thread must stop using the buffer before a panic continues. It is given as
+                // much time as this thread took for its own half.
                 let other = asked.map(|pending| pending.end(since.elapsed()));
                 Ok((pulled.unwrap_or_else(|cause| resume_unwind(cause)), other))
             })
@@ -223,8 +223,8 @@ impl PyLines {
         Ok(((lent(out), count, self.lines.mismatches), next, other))
     }
 
-    /// Lines of the records at places of a file (this machine's 64-bit numbers), in their order, up
-    /// to the first that is not plain; how many, and of how many the body is not what was stored.
+    /// Lines of the records at these positions of a file (64-bit integers in this machine's byte order),
+    /// in their order, up to the first that is not plain.
     fn at(
         &mut self,
         py: Python<'_>,
@@ -259,8 +259,8 @@ impl PyLines {
 }
 
 impl PyLines {
-    /// How many messages a pull makes the lines of itself, where it has as many made by another
-    /// thread; None where it does not.
+    /// How many messages are one half of a pull, if a second thread should make the other half; else
+    /// None.
     fn half(&mut self, limits: Limits, stored: &[u8], most: usize, room: usize) -> Option<usize> {
         let late = self.late.get_mut().unwrap_or_else(PoisonError::into_inner);
         *late = late.take().and_then(Pending::left);
@@ -287,14 +287,14 @@ impl PyLines {
         Some(half)
     }
 
-    /// The other thread was not there in time.
+    /// Call this when the second thread was not ready in time.
     fn goes_alone(&mut self) {
         self.alone = self.next_alone;
         self.next_alone = (2 * self.alone + 1).min(ALONE);
     }
 }
 
-/// What another thread is to do: the answers behind the first `half` messages, as many.
+/// The job of the second thread: the answers behind the first `half` messages, for as many messages.
 fn second_half(
     units: Units<'_>,
     part: &Part<'_>,
@@ -306,7 +306,7 @@ fn second_half(
 ) -> PyResult<Job> {
     let object = buffer.obj(py).ok_or_else(|| PyValueError::new_err("no buffer of an object"))?;
     let from = half * QUEUE_UNIT_BYTES;
-    // With the unit behind them: an answer ends before it.
+    // And one unit more, because lines are made only of answers that another message follows.
     let to = (from + from + QUEUE_UNIT_BYTES).min(units.stored.len());
     Ok(Job {
         units: units.stored[from..to].to_vec(),
@@ -322,7 +322,8 @@ fn second_half(
     })
 }
 
-/// Lines for Python. Few of them have memory of their own: who keeps them shall not keep room for many.
+/// Lines for Python. Few lines are copied into memory of their own size, so that keeping them does not
+/// keep a large block.
 pub fn lent(out: Vec<u8>) -> Memory {
     if out.len() > out.capacity() / 4 {
         return Memory::Bytes(out);
@@ -332,10 +333,10 @@ pub fn lent(out: Vec<u8>) -> Memory {
     Memory::Bytes(few)
 }
 
-/// Lines of units of a queue, whose first one has this queue offset: those that point to a place
-/// `from..to` in the log, `most` at most, up to the first that was never written. `parts` are what stands
-/// before each number of a line (queue offset, physical offset, size, tags code) and behind the
-/// last. Answers them, how many there are, and how many units were looked at.
+/// Lines of the units of a queue, at most `most`, up to the first that was never written. The first
+/// unit has this `queue_offset`. Units that point outside of `from..to` in the log are skipped. `parts`
+/// are the texts before each number of a line (queue offset, physical offset, size, tags code) and
+/// behind the last. Returns the lines, how many they are, and how many units were read.
 #[pyfunction]
 pub fn unit_lines(
     py: Python<'_>,

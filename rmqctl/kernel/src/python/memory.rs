@@ -1,4 +1,4 @@
-//! What the kernel has made, lent to Python without a copy.
+//! Lends memory of the kernel to Python without a copy.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::bytes::memory::give;
 use crate::index::slots::Lent;
 
-/// Memory of a column. Nobody changes it: it goes back to others when Python has no view of it.
+/// The memory of a column. It never changes, and is reused once Python has no view of it any more.
 #[pyclass(frozen)]
 pub enum Memory {
     Bytes(Vec<u8>),
@@ -31,12 +31,12 @@ impl Memory {
             Memory::Ints(ints) => (ints.as_ptr().cast(), size_of_val(ints.as_slice())),
             Memory::Longs(longs) => (longs.as_ptr().cast(), size_of_val(longs.as_slice())),
         };
-        // SAFETY: the memory is the object's, which is frozen.
+        // SAFETY: the memory belongs to the object, which is frozen.
         unsafe { fill(view, flags, slf.as_any(), start, size) }
     }
 }
 
-/// Some of an index file's slots as they are stored.
+/// A range of the slots of an index file, as they are stored.
 #[pyclass(frozen)]
 pub struct SlotBytes(pub Lent);
 
@@ -50,21 +50,20 @@ impl SlotBytes {
         flags: c_int,
     ) -> PyResult<()> {
         let bytes = slf.get().0.bytes();
-        // SAFETY: the object is frozen, and what it has borrowed changes no more while it has it.
+        // SAFETY: the object is frozen, and the slots do not change while it exists.
         unsafe { fill(view, flags, slf.as_any(), bytes.as_ptr().cast(), bytes.len()) }
     }
 }
 
-/// Makes a view, read only, of an object's memory.
+/// Makes a read-only view of an object's memory.
 ///
-/// This is the one place that gives memory to Python. A view holds the object, the object is
-/// frozen, so that what it has is neither changed nor moved, and it is freed with the object,
-/// after the last view.
+/// This is the only place that gives memory to Python. A view holds the object. The object is frozen,
+/// so its memory is neither changed nor moved, and is freed only with the object, after the last view.
 ///
 /// # Safety
 ///
-/// `view` is Python's, to be filled, or null. From `start` on `size` bytes stay as they are so long
-/// as there is `owner`.
+/// `view` must be one that Python wants filled, or null. The `size` bytes from `start` on must not
+/// change as long as `owner` exists.
 #[allow(unsafe_code)]
 unsafe fn fill(
     view: *mut ffi::Py_buffer,
@@ -75,8 +74,8 @@ unsafe fn fill(
 ) -> PyResult<()> {
     let size = ffi::Py_ssize_t::try_from(size)
         .map_err(|_| PyOverflowError::new_err("more bytes than Python counts"))?;
-    // SAFETY: null is refused as a view; the memory is of this size while the object is, and nobody
-    // may write.
+    // SAFETY: Python refuses a null view. The memory has this size while the object exists, and the
+    // view is read-only.
     let is_filled =
         unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), start.cast_mut(), size, 1, flags) };
     if is_filled == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }

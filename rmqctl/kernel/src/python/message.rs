@@ -1,8 +1,7 @@
-//! Messages as Python has them (`MessageExtBrokerInner`, `PlainMessage`), as far as they are plain.
+//! Reads messages that are Python objects (`MessageExtBrokerInner`, `PlainMessage`), if they are plain.
 //!
-//! Only objects of exactly these classes are looked at, whose fields are there without any code of
-//! Python's. Whatever a field is that is of another type, or beyond its limits: it is not taken, and
-//! Python says what becomes of the message.
+//! Only objects of exactly these classes are read, because reading their fields runs no Python code. A
+//! message with a field of another type, or a value out of range, is not taken: Python deals with it.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -11,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 use crate::layouts::{PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH};
 use crate::put::append::{Entry, Message, Origin, Texts};
 
-/// Names of the fields of a `MessageExtBrokerInner`, as they are asked for.
+/// The names of the fields of a `MessageExtBrokerInner` that are read.
 const NAMES: [&str; 12] = [
     "topic",
     "body",
@@ -27,29 +26,30 @@ const NAMES: [&str; 12] = [
     "prepared_transaction_offset",
 ];
 
-/// Values of these fields.
+/// The values of these fields.
 pub type Values<'a, 'py> = [&'a Bound<'py, PyAny>; NAMES.len()];
 
-/// Reads messages of two classes, and remembers the hosts that it has seen last.
+/// Reads messages of two classes. It caches the last hosts.
 pub struct Reader {
     full: Py<PyType>,
     plain: Py<PyType>,
     names: [Py<PyString>; NAMES.len()],
-    /// Properties that make a message more than plain.
+    /// The names of properties with which a message is not plain.
     special: [Py<PyString>; 2],
     zero: Py<PyAny>,
     born: Seen,
     store: Seen,
 }
 
-/// A host that was looked at, which most messages share; holding the object keeps it the same.
+/// The last host, which most messages share, as a Python object and parsed. Holding the object ensures
+/// that its identity is not reused.
 #[derive(Default)]
 struct Seen(Option<(Py<PyAny>, Host)>);
 
 /// An IPv4 address and a port.
 pub type Host = ([u8; 4], u16);
 
-/// The fields of a message, held while they are looked at.
+/// The fields of a message. The Python objects are held while their bytes are used.
 pub struct Fields<'py> {
     topic: Bound<'py, PyString>,
     queue_id: i32,
@@ -78,7 +78,7 @@ impl Reader {
         Ok(Reader { full, plain, names, special, zero, born, store })
     }
 
-    /// None where the message is no plain one, or not one at all.
+    /// The fields of a message; None if it is not plain, or not a message at all.
     pub fn read<'py>(&mut self, message: &Bound<'py, PyAny>) -> Option<Fields<'py>> {
         let class = message.get_type();
         if class.is(&self.full) {
@@ -97,8 +97,8 @@ impl Reader {
         self.fields(values.each_ref())
     }
 
-    /// The fields of a `MessageExtBrokerInner` with these values, in the order of [`NAMES`]; None
-    /// where it is no plain one.
+    /// The fields of a `MessageExtBrokerInner` with these values, in the order of [`NAMES`]; None if it
+    /// is not plain.
     pub fn fields<'py>(&mut self, values: Values<'_, 'py>) -> Option<Fields<'py>> {
         let [topic, body, queue_id, flag, sys_flag, given, stored, born, ..] = values;
         let [.., born_host, store_host, reconsume_times, prepared_transaction_offset] = values;
@@ -134,7 +134,7 @@ impl Reader {
     }
 
     fn read_plain<'py>(&mut self, message: &Bound<'py, PyTuple>) -> Option<Fields<'py>> {
-        // Only what is kept is counted.
+        // Borrowed items need no reference counting. Only those that are kept get a reference.
         let get = |at: usize| message.get_borrowed_item(at).ok();
         let own = |at: usize| get(at).map(|item| item.to_owned());
         Some(Fields {
@@ -153,7 +153,7 @@ impl Reader {
         })
     }
 
-    /// Most numbers of a message are zero, which is always the same object.
+    /// Most integers of a message are 0, which is always the same object in Python.
     #[inline]
     fn int(&self, value: &Bound<'_, PyAny>) -> Option<i32> {
         if value.is(&self.zero) { Some(0) } else { value.extract().ok() }
@@ -173,7 +173,7 @@ impl Seen {
                 return Some(*parsed);
             }
         }
-        // A tuple of bytes and a number cannot become another one.
+        // A tuple of bytes and an int is immutable, so the parsed value stays valid.
         let pair = host.cast_exact::<PyTuple>().ok()?;
         let address = pair.get_item(0).ok()?.cast_into_exact::<PyBytes>().ok()?;
         let address = <[u8; 4]>::try_from(address.as_bytes()).ok()?;
@@ -184,7 +184,7 @@ impl Seen {
 }
 
 impl Fields<'_> {
-    /// None where a text is no Unicode.
+    /// The message; None if a text is not valid Unicode.
     pub fn message(&self) -> Option<Message<'_>> {
         let (flag, born_timestamp, reconsume_times, prepared_transaction_offset) = self.origin;
         let origin = Origin {
@@ -218,7 +218,7 @@ pub fn host_of<'py>(py: Python<'py>, host: Host) -> PyResult<Bound<'py, PyTuple>
     (PyBytes::new(py, &host.0), host.1).into_pyobject(py)
 }
 
-/// The reader of an appender that was made for messages.
+/// The reader of an appender; an error if the appender was not made for messages.
 pub fn reader_of(reader: &mut Option<Reader>) -> PyResult<&mut Reader> {
     reader.as_mut().ok_or_else(|| PyValueError::new_err("it knows no class of messages"))
 }

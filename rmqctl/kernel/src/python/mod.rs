@@ -1,8 +1,8 @@
-//! What Python sees: a module for each thing that the kernel does, and here the scan, one class, that
+//! The Python interface: a module for each part of the kernel, and here the class of the scan, which
 //! reads windows of a buffer into columns.
 //!
-//! The interpreter's lock is given back while records are read. One call looks at one window, so
-//! that Ctrl-C is heard between two of them.
+//! The GIL is released while records are read. One call reads one window, so that Python handles
+//! Ctrl-C between two calls.
 
 mod ahead;
 mod append;
@@ -57,32 +57,31 @@ pyo3::create_exception!(
     "The compiled kernel has a bug: where, and what it found."
 );
 
-/// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
+/// The version of this interface. `rmqctl/kernel/__init__.py` has the same number.
 const INTERFACE: u32 = 21;
 
-/// The place of the last panic, for who catches it.
+/// The place in the source of the last panic, for the exception.
 static PLACE: Mutex<String> = Mutex::new(String::new());
 
 /// The bytes of a buffer, while it is held.
 ///
-/// This is, beside the maps of `bytes/mapped.rs`, the one place that takes a word for memory:
-/// Python's. The word is good: while `buffer` is held, its owner neither frees nor moves the bytes
-/// (a map refuses to close, a bytearray to grow).
-/// What it does not promise is that nobody writes: a broker may append to the file under the map.
-/// Every length is therefore read once into a variable, checked, and used from there; a byte that
-/// changes between two looks can make an answer wrong, which the scanner looks at again, and never
-/// leads out of the slice. A file that shrinks under its map ends the process with SIGBUS, as it
-/// does when Python looks there.
+/// Besides `bytes/mapped.rs` this is the only place that trusts memory which Python provides. While
+/// `buffer` is held, its owner neither frees nor moves the bytes (an mmap refuses to close, a bytearray
+/// to grow). But others may write: a broker may append to the file under the map. So every length is
+/// read once into a variable, checked, and used from there. A byte that changes between two reads can
+/// make a result wrong, which the scanner then checks again, but never leads out of the slice. If a
+/// file shrinks under its map, a read ends the process with SIGBUS, as in Python.
 #[allow(unsafe_code)]
 pub fn bytes_of(buffer: &PyBuffer<u8>) -> &[u8] {
     if buffer.len_bytes() == 0 || !buffer.is_c_contiguous() {
         return &[];
     }
-    // SAFETY: contiguous, not null, and of this length as long as the buffer is borrowed.
+    // SAFETY: the bytes are contiguous, not null, and of this length while the buffer is borrowed.
     unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) }
 }
 
-/// A panic as an exception, so that it ends a command like any other bug: never the process.
+/// Turns a panic into an exception, so that it ends a command like any other bug, and never the
+/// process.
 pub fn guarded<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|cause| {
         let place = PLACE.lock().map(|place| place.clone()).unwrap_or_default();
@@ -95,7 +94,7 @@ fn said(cause: &(dyn Any + Send)) -> String {
     text.or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
 }
 
-/// A scan of a log: what is kept from one window to the next.
+/// A scan of a log, with what is kept from one window to the next.
 #[pyclass]
 struct Scanner {
     threads: Vec<Topics>,
@@ -111,7 +110,8 @@ impl Scanner {
         Scanner { threads, wanted: Wanted { check, properties } }
     }
 
-    /// Where a window may be cut into so many parts: its first byte, and records behind it.
+    /// The positions at which a window can be split into at most so many parts: its first byte, and
+    /// starts of records behind it.
     #[expect(clippy::too_many_arguments, reason = "a window's, and its buffer")]
     fn starts(
         &self,
@@ -128,12 +128,12 @@ impl Scanner {
         py.detach(|| guarded(|| Ok(parts::starts(data, window, parts))))
     }
 
-    /// Reads records of a window in parts that begin at `starts`, at most `most` rows each. Answers
-    /// the place where it stopped, what must be readable for more (0: nothing), whether there may
-    /// be more at once, the numbers of all parts, and what else each part has that is believed:
-    /// `(thread, new topics, rows, crc_matches, key_row, key_hash, malformed, multi_dispatch_rows,
-    /// odd_port_rows, property_crc_rows, delay_levels)`. Topics have the numbers of the thread, in
-    /// the order in which it has seen them; the new ones are those that it has not named before.
+    /// Reads records of a window in parts that begin at `starts`, at most `most` rows each. Returns the
+    /// position where it stopped, up to where the file must be readable to continue (0: it is),
+    /// whether the next call can continue there, the whole numbers of all parts, and for each part that
+    /// counts: `(thread, new topics, rows, crc_matches, key_row, key_hash, malformed,
+    /// multi_dispatch_rows, odd_port_rows, property_crc_rows, delay_levels)`. Each thread numbers
+    /// topics in the order in which it sees them; new topics are those that it sees for the first time.
     #[expect(clippy::too_many_arguments, reason = "a window's, and its buffer")]
     fn fill<'py>(
         &mut self,
@@ -164,10 +164,10 @@ impl Scanner {
         (filled.reached, needed, filled.goes_on, ints, columns).into_pyobject(py)
     }
 
-    /// Reads the plain records of a window in parts that begin at `starts`, up to the first that is
-    /// none: what each part has that is believed (`plain::taken`). With `units` and `keys` they
-    /// are noted. The file of a `descriptor` that is none (-1) is looked at in its map, the buffer.
-    /// Raises OSError where the file cannot be read.
+    /// Reads the plain records of a window, up to the first record that is not plain, in parts that
+    /// begin at `starts`. Returns each part that counts (`plain::taken`), with units and keys if these
+    /// are asked for. The file is read from `descriptor`; if that is -1, its map, the buffer, is used.
+    /// Raises OSError if the file cannot be read.
     #[expect(clippy::too_many_arguments, reason = "a window's, its buffer, and what is wanted")]
     #[pyo3(signature = (buffer, descriptor, starts, limit, readable, file_from_offset, *, units, keys))]
     fn plain<'py>(
@@ -194,7 +194,7 @@ impl Scanner {
     }
 }
 
-/// The columns of a part that are no numbers.
+/// What a part has besides the whole numbers of its rows.
 fn others<'py>(py: Python<'py>, part: &Part, topics: &Topics) -> PyResult<Bound<'py, PyTuple>> {
     let columns = &part.extras;
     let delays = columns.delay_levels.iter();
@@ -233,9 +233,9 @@ pub fn numbers_of<'py, T: Copy, const N: usize>(
     })
 }
 
-/// `link_items` of `rmqctl/engine/index/links.py`: `(previous, slot, newest, fresh_slots)`. `slot`
-/// are 64-bit and `number` 32-bit numbers of this machine; `newest_of_slot` are 32 bits a slot, of
-/// the other order of bytes when they are `big_endian`.
+/// `link_items` of `rmqctl/engine/index/links.py`: `(previous, slot, newest, fresh_slots)`. `slot` has
+/// 64-bit and `number` 32-bit integers in this machine's byte order. `newest_of_slot` has 32 bits for
+/// each slot, in that byte order unless they are `big_endian`.
 #[pyfunction]
 fn link_items<'py>(
     py: Python<'py>,
@@ -292,7 +292,7 @@ pub fn array_of<const N: usize>(bytes: &[u8]) -> [u8; N] {
     array
 }
 
-/// Panics, for the tests: what a bug of the kernel becomes.
+/// Panics, for the tests of how a bug in the kernel is reported.
 #[pyfunction]
 fn panic() -> PyResult<()> {
     guarded(|| panic!("a panic that was asked for"))

@@ -1,5 +1,5 @@
-//! What Python sees of plain records: numbers of each part, its units as an object that is only
-//! handed back, and its keys as columns.
+//! The Python interface of the scan of plain records: for each part its counts, its units as an opaque
+//! object, and its keys as columns.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use crate::python::{array_of, bytes_of, guarded};
 use crate::record::topics::Topics;
 use crate::scan::plain::{self, Part, Run};
 
-/// The units of a part.
+/// The units of a part. Python only passes them back, to `join_runs`.
 #[pyclass(frozen)]
 pub struct Runs(Vec<Run>);
 
@@ -35,9 +35,10 @@ pub fn taken<'py>(
         .into_pyobject(py)
 }
 
-/// The units of parts in the order of the log, each part's with its topics' numbers (64 bits each)
-/// by those of its thread: `(topic, queue id, queue offset, start)` of each queue's, of which every
-/// queue offset follows the one before, and their bytes.
+/// Joins the units of parts, which are given in the order of the log. With each part come the final
+/// numbers of its topics (64-bit integers), by the numbers that its thread gave them. Returns
+/// `(topic, queue id, queue offset, start)` of each run of consecutive queue offsets, and the bytes of
+/// all units.
 #[pyfunction]
 pub fn join_runs<'py>(
     py: Python<'py>,

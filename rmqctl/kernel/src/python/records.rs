@@ -1,5 +1,5 @@
-//! Records as Python has them: as the tuple that `read_entry` gives
-//! (`rmqctl/engine/record/record.py`), and as rows (`rmqctl/operations/look/rows.py`).
+//! Makes Python objects of records: the tuple that `read_entry` (`rmqctl/engine/record/record.py`)
+//! returns, and rows (`rmqctl/operations/look/rows.py`).
 //!
 //! Neither is made of a record that is not plain (see `lines/rows.rs`): then Python reads it.
 
@@ -22,11 +22,11 @@ use crate::record::pairs::{Pairs, tags_code};
 use crate::record::text::push_hex;
 
 const UPPER: &[u8; 16] = b"0123456789ABCDEF";
-/// `tuple.__new__`, for a tuple with names.
+/// `tuple.__new__`, which makes a named tuple.
 static TUPLE_NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// The record at `position` of a file, of which nothing behind `readable` is looked at, as a tuple
-/// `class`; None where there is none that is all there.
+/// The record at `position` of a file, as a tuple of `class`. None if there is no whole record before
+/// `readable`, behind which nothing is read.
 #[pyfunction]
 pub fn record_at<'py>(
     py: Python<'py>,
@@ -124,21 +124,21 @@ fn int(py: Python<'_>, number: i64) -> Bound<'_, PyAny> {
     PyInt::new(py, number).into_any()
 }
 
-/// What was made of the last host or topic: most follow one that is the same.
+/// The text that was made of the last host or topic. The next one is mostly the same.
 #[derive(Default)]
 struct Last {
     bytes: Vec<u8>,
     text: Option<Py<PyString>>,
 }
 
-/// Names of the last properties, and a dict that has them: most records have the same.
+/// The names of the last properties, and a dict with these names. The next record mostly has the same.
 #[derive(Default)]
 struct LastNames {
     names: Vec<(String, Py<PyString>)>,
     dict: Option<Py<PyDict>>,
 }
 
-/// Texts that may be the next record's, too.
+/// Caches of texts that the next record may have, too.
 #[derive(Default)]
 struct Texts {
     topic: Last,
@@ -149,17 +149,17 @@ struct Texts {
 /// Makes rows of records, without bodies.
 #[pyclass(frozen)]
 pub struct Rows {
-    /// A row with all of its names, and what it always says: a copy has room for the rest, while one
-    /// that grows is laid out anew three times.
+    /// A row with all of its names, and the values that are always the same. A copy of it already has
+    /// its final size, while a dict that grows is reallocated three times.
     empty: Py<PyDict>,
     cells: Vec<(Py<PyString>, Column)>,
     texts: Mutex<Texts>,
 }
 
-/// The parts of a record that several columns are made of.
+/// The parts of a record from which columns are made.
 struct Parts<'a> {
     record: &'a Record,
-    /// From the record's first byte on.
+    /// The bytes of the whole record.
     bytes: &'a [u8],
     topic: &'a [u8],
     properties: &'a str,
@@ -167,8 +167,7 @@ struct Parts<'a> {
     tags_code: i64,
 }
 
-/// What stands where an item says that a record of a key is: its row, or a record that has another
-/// topic or other keys.
+/// The record to which an item of a key leads: its row, or a record with another topic or other keys.
 pub enum OfKey<'py> {
     Row(Bound<'py, PyDict>),
     Other,
@@ -176,7 +175,8 @@ pub enum OfKey<'py> {
 
 #[pymethods]
 impl Rows {
-    /// Rows of these cells: names, and what a cell always has where it is no column of the record.
+    /// Rows with these cells: a name, and its value if that is always the same; None: a column of the
+    /// record.
     #[new]
     fn new(
         py: Python<'_>,
@@ -196,9 +196,9 @@ impl Rows {
 }
 
 impl Rows {
-    /// The row of the record at a physical offset in a `MappedFile` of the log, where it has this
-    /// topic and key. None where it is not plain, was stored before 1970, or may lie in a hole of
-    /// the file (`rmqctl/engine/files/holes.py`).
+    /// The row of the record at a physical offset in a `MappedFile` of the log, if it has this topic
+    /// and key. None if it is not plain, was stored before 1970, or may be in a hole of the file
+    /// (`rmqctl/engine/files/holes.py`).
     pub fn of_key<'py>(
         &self,
         py: Python<'py>,
@@ -231,10 +231,10 @@ impl Rows {
         Ok(self.row(py, &parts)?.map(OfKey::Row))
     }
 
-    /// None where the record is not plain.
+    /// The row of a record; None if it is not plain.
     fn row<'py>(&self, py: Python<'py>, parts: &Parts<'_>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let row = self.empty.bind(py).copy()?;
-        // Another thread that is at it, or this one further up, keeps nobody waiting.
+        // If another thread uses the caches, or this one does further up the stack, nobody waits.
         let mut own = Texts::default();
         let mut kept = self.texts.try_lock();
         let texts = kept.as_deref_mut().unwrap_or(&mut own);
@@ -268,8 +268,8 @@ fn parts_of<'a>(data: &'a [u8], position: usize, record: &'a Record) -> Option<P
     Some(Parts { record, bytes, topic, properties, pairs, tags_code })
 }
 
-/// Whether a record has this topic, and is indexed under a key (`message_keys` of
-/// `rmqctl/engine/dispatch/rules.py`). None where its properties are not plain.
+/// Whether a record has this topic, and is indexed under this key (`message_keys` of
+/// `rmqctl/engine/dispatch/rules.py`). None if its properties are not plain.
 pub fn is_of_key(data: &[u8], record: &Record, topic: &str, key: &str) -> Option<bool> {
     let start = record.properties_position;
     let properties = &data[start..start + record.properties_length];
@@ -293,7 +293,7 @@ fn has_key(pairs: &Pairs, properties: &str, key: &str) -> bool {
             || value(PROPERTY_KEYS).is_some_and(|keys| keys.split(separator).any(|one| one == key)))
 }
 
-/// None where what the record has there is not plain, or is no part of a row without a body.
+/// The value of a column. None if it is not plain, or if rows without bodies do not have the column.
 fn value_of<'py>(
     py: Python<'py>,
     column: Column,
@@ -347,7 +347,8 @@ fn value_of<'py>(
     }))
 }
 
-/// The properties of a record: where it has the names of the last one, that dict with other values.
+/// The properties of a record. If it has the names of the last one, a copy of that dict gets its
+/// values.
 fn properties_of<'py>(
     py: Python<'py>,
     last: &mut LastNames,
@@ -374,7 +375,7 @@ fn properties_of<'py>(
     Ok(dict)
 }
 
-/// The text of some bytes, made anew where they are not the last ones.
+/// The text of some bytes. It is made only if they differ from the last ones.
 fn kept<'py>(
     py: Python<'py>,
     last: &mut Last,
@@ -392,7 +393,7 @@ fn as_text(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).ok().map(str::to_owned)
 }
 
-/// `address:port` of a host as it is stored; None of one of IPv6, which Pythons tell differently.
+/// `address:port` of a stored host. None for IPv6, which versions of Python write differently.
 fn host_text(host: &[u8]) -> Option<String> {
     let (address, port) = host.split_at(host.len() - 4);
     let address = <[u8; 4]>::try_from(address).ok()?;

@@ -1,11 +1,11 @@
-//! What Python sees of puts of single messages: one call stores a record, its unit and its index
-//! items, and says so to those who keep the ends of them.
+//! The Python interface for putting single messages: one call stores a record, its unit and its index
+//! items, and updates the Python objects that keep the ends of log, queue and index.
 //!
-//! What is true is in the Python objects: log, table of queue offsets, queue, index file. They are
-//! told of each message. They are asked again whenever the log's end is not the very object that
-//! they were told last: until then nobody else has appended anything. Kept here are buffers of their
-//! files, and disk space that was made sure of: so nothing can go wrong when the first byte is
-//! stored.
+//! These Python objects (log, table of queue offsets, queue, index file) are authoritative. They are
+//! updated with each message. This class caches their state. The cache is valid as long as the log's
+//! end is the very object that was set last, because then nobody else has appended anything. Also
+//! cached are the buffers of their files, in which disk space is already allocated: so no error is
+//! possible after the first byte is stored.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -23,13 +23,14 @@ use crate::python::message::{Reader, Values};
 use crate::queue::newunits;
 use crate::queue::units::{self, Unit};
 
-/// Queues of which a file is held, at most.
+/// How many queues are cached at most, each with a file.
 const MOST_QUEUES: usize = 96;
-/// Where the message needs an index file that is not known.
+/// Like a `Stop`: the message needs an index file that is not known here.
 const INDEX: u8 = 7;
 
-/// Those who keep the ends of what is written: the log, what of it is dispatched, the queue offsets
-/// by `(topic, queue id)`, what is derived; and whether an index is written.
+/// The Python objects that keep the ends of what is written: the log, the end of what is dispatched,
+/// the queue offsets by `(topic, queue id)`, and the writer of queues and index; and whether an index
+/// is written.
 #[derive(FromPyObject)]
 struct Parts {
     log: Py<PyAny>,
@@ -39,15 +40,16 @@ struct Parts {
     has_index: bool,
 }
 
-/// A file of the log: where it begins, and up to where there is disk space for records.
+/// A file of the log: the physical offset at which it begins, and the position up to which disk space
+/// is allocated.
 struct LogFile {
     buffer: PyBuffer<u8>,
     base: i64,
     reserved: usize,
 }
 
-/// The file that a queue ends in: the queue offset of its first unit, and the one before which there
-/// is disk space.
+/// A queue and its last file: the queue offset of the first unit in it, and the queue offset before
+/// which units have disk space.
 struct Queue {
     queue: Py<PyAny>,
     key: Py<PyTuple>,
@@ -57,14 +59,14 @@ struct Queue {
     first: i64,
     limit: i64,
     counter: usize,
-    /// The offset of its next message, as of an era of [`SingleAppender`].
+    /// The queue offset of the next message. It is valid during this era of [`SingleAppender`].
     era: u64,
     next: i64,
     next_object: Py<PyAny>,
 }
 
-/// The newest index file; `limit` is the number of the first item without disk space, or which fills
-/// the file. What its header says is `header`'s as long as the file refers to that.
+/// The newest index file. `limit` is the number of the first item that has no disk space, or would fill
+/// the file. As long as the Python object of the file refers to `header`, that is its header.
 struct IndexFile {
     mapped: Py<PyAny>,
     dirty: Py<PyAny>,
@@ -75,7 +77,7 @@ struct IndexFile {
     fields: Header,
 }
 
-/// The header of an index file that single messages are stored into.
+/// The header of an index file into which single messages are stored.
 #[pyclass]
 pub struct LiveHeader(Header);
 
@@ -88,7 +90,7 @@ impl LiveHeader {
     }
 }
 
-/// Answers: what makes a `PutMessageResult` without any field, and the status of all.
+/// For answers: makes a `PutMessageResult` without fields, and the status that all of them get.
 #[derive(FromPyObject)]
 struct Answers {
     new: Py<PyAny>,
@@ -110,8 +112,8 @@ struct Names {
     kept: Py<PyString>,
 }
 
-/// What was put, until somebody asks: messages and bytes of topics, how many puts took how long, by
-/// classes, and the longest (ms).
+/// Counts puts until they are taken: messages and bytes by topic, puts by classes of how long they
+/// took, and the longest (ms).
 #[pyclass]
 pub struct PutCounts {
     numbers: HashMap<String, usize>,
@@ -137,14 +139,14 @@ pub struct SingleAppender {
     index: Option<IndexFile>,
     key: Vec<u8>,
     hashes: Vec<i32>,
-    /// What the log and the derived were told last: the log's end, and the store time (ms).
+    /// The log's end and the store time (ms) that were set last, as numbers and as Python objects.
     behind: Option<(i64, Py<PyAny>)>,
     time: (i64, Py<PyAny>),
-    /// So often somebody else has appended something between two messages, or may have.
+    /// Counts how often somebody else has, or may have, appended something between two messages.
     era: u64,
 }
 
-/// Why a message was not stored: a stop of the append, or what Python has raised.
+/// Why a message was not stored: a `Stop` of the append, or an exception.
 enum Refused {
     Stopped(u8),
     Raised(PyErr),
@@ -164,15 +166,15 @@ fn stopped<T>(stop: Stop) -> Result<T> {
 
 #[pymethods]
 impl PutCounts {
-    /// `ends` are those of the classes of times (ms), but of the last one.
+    /// `ends` are the upper limits of the classes of times (ms), except the last class.
     #[new]
     fn new(ends: Vec<i64>) -> Self {
         let classes = vec![0; ends.len() + 1];
         PutCounts { numbers: HashMap::new(), topics: Vec::new(), ends, classes, longest: 0.0 }
     }
 
-    /// What was put since this was asked last: `(topic, messages, bytes)`, puts by class, and the
-    /// longest time (ms).
+    /// What was counted since the last call: `(topic, messages, bytes)`, puts by class, and the longest
+    /// time (ms).
     fn take(&mut self) -> (Vec<(String, i64, i64)>, Vec<i64>, f64) {
         let put = self.topics.iter().filter(|(_, messages, _)| *messages > 0).cloned().collect();
         for (_, messages, bytes) in &mut self.topics {
@@ -210,7 +212,7 @@ impl PutCounts {
 
 #[pymethods]
 impl SingleAppender {
-    /// `clock` gives store times (ms); None: the system's.
+    /// `clock` gives store times (ms); None: the system's clock.
     #[new]
     #[pyo3(signature = (*, shortest_properties, largest_record, classes, parts, answers, clock,
         counts))]
@@ -259,14 +261,14 @@ impl SingleAppender {
         })
     }
 
-    /// The file at the log's end begins at this physical offset, and has disk space for records up to
-    /// a position.
+    /// Sets the last file of the log. It begins at the physical offset `base`, and has disk space up to
+    /// the position `reserved`.
     fn set_log(&mut self, buffer: PyBuffer<u8>, base: i64, reserved: usize) {
         self.file = Some(LogFile { buffer, base, reserved });
     }
 
-    /// A queue ends in this file, whose first unit has queue offset `first`; there is disk space for
-    /// units before `limit`.
+    /// Adds a queue and its last file, whose first unit has the queue offset `first`. There is disk
+    /// space for units before the queue offset `limit`.
     #[expect(clippy::too_many_arguments, reason = "a queue, and its file")]
     fn admit(
         &mut self,
@@ -303,8 +305,9 @@ impl SingleAppender {
         Ok(())
     }
 
-    /// The newest index file, with a header of these fields; `limit` is the number of the first item
-    /// that it cannot take so. Answers what is to be the file's `live`.
+    /// Sets the newest index file, whose header has these fields. `limit` is the number of the first
+    /// item that cannot be stored here. Returns the header object to which the file must then refer as
+    /// its `live`.
     #[expect(clippy::too_many_arguments, reason = "a file, and where what stands in it")]
     fn set_index(
         &mut self,
@@ -325,11 +328,11 @@ impl SingleAppender {
         Ok(live)
     }
 
-    /// Stores a message, its unit and its index items; the answer, or the number of a stop: what has
-    /// to be said before. The message comes as the values of a `MessageExtBrokerInner`, for Python
-    /// has them sooner than anybody else; and so do the things that may have changed: the log's end,
-    /// whether a dispatch has failed, the generation of queues, the header of the newest index file
-    /// where that is its `live`. With `waits` the put goes on behind this one's answer.
+    /// Stores a message, its unit and its index items. Returns the result of the put, or the number of a
+    /// stop, which says what must be set first. The parameters are the values of a
+    /// `MessageExtBrokerInner`, which are cheaper to pass than to read from here, and the state that may
+    /// have changed: the log's end, whether a dispatch has failed, the generation of the queues, and the
+    /// `live` of the newest index file. With `waits` the put is not over with this call.
     #[expect(clippy::too_many_arguments, reason = "a message, and what there is")]
     fn put<'py>(
         &mut self,
@@ -384,7 +387,7 @@ struct Now<'a, 'py> {
 }
 
 impl SingleAppender {
-    /// Where the log ends; whoever has appended something since this did begins an era.
+    /// Where the log ends. If somebody else has appended something, a new era begins.
     fn start(&mut self, now: &Now<'_, '_>) -> Result<i64> {
         if now.failed {
             return stopped(Stop::Unsure);
@@ -466,7 +469,7 @@ impl SingleAppender {
             if known.fields.3 >= start {
                 return stopped(Stop::Unsure);
             }
-            // They come while record and unit are stored.
+            // The slots arrive in the cache while record and unit are stored.
             items::fetch(&room_of(&known.buffer)?, known.places, hashes);
             index = Some(known).filter(|_| !hashes.is_empty());
         }
@@ -475,7 +478,7 @@ impl SingleAppender {
             Some(clock) => clock.bind(py).call0()?.extract()?,
             None => system_clock(),
         };
-        // First, for who is interrupted there has stored nothing yet.
+        // This comes first: if it is interrupted (Ctrl-C), nothing is stored yet.
         let at = (queue_offset - queue.first) as usize * QUEUE_UNIT_BYTES;
         let ahead = (queue.limit - queue.first) as usize * QUEUE_UNIT_BYTES;
         mark_dirty(names, &queue.mapped, queue.dirty.bind(py), at, ahead)?;
@@ -497,7 +500,7 @@ impl SingleAppender {
         units::store(&of_record, &mut unit);
         newunits::store_all(&mut units, at, &unit);
 
-        // The log and the queue have it.
+        // Log and queue are updated.
         let end = start + size as i64;
         let behind = end.into_pyobject(py).map_err(PyErr::from)?.into_any();
         let (log, tail) = (self.parts.log.bind(py), self.parts.tail.bind(py));
@@ -524,7 +527,7 @@ impl SingleAppender {
         }
         self.behind = Some((end, behind.unbind()));
 
-        // Where a put takes a millisecond, it is the pages that it waits for.
+        // If a put takes milliseconds, it was waiting for pages of the page cache.
         let elapsed = begin.elapsed();
         let mut counts = self.counts.borrow_mut(py);
         counts.stored(queue.counter, size);
@@ -543,8 +546,8 @@ impl SingleAppender {
 }
 
 impl Queue {
-    /// Asks for the offset of the next message, which stands at the queue's end; or says what is
-    /// unusual about it, or about a record that begins at `start`.
+    /// Reads the queue offset of the next message from the table. It is an error if the queue does not
+    /// end there, or if its last record ends behind `start`, where the next one begins.
     fn ask(
         &mut self,
         py: Python<'_>,
@@ -569,7 +572,7 @@ impl Queue {
 }
 
 impl IndexFile {
-    /// Stores the items of a message, then the header, the count of it last.
+    /// Stores the items of a message, and then the header, its count last.
     fn put(
         &mut self,
         py: Python<'_>,
@@ -595,8 +598,8 @@ impl IndexFile {
     }
 }
 
-/// `MappedFile.mark_dirty` of a range, at the end of which nothing may stand yet, where the file
-/// counts as clean.
+/// Calls `MappedFile.mark_dirty` for a range if the file counts as clean. The range may end behind the
+/// last data.
 fn mark_dirty(
     names: &Names,
     mapped: &Py<PyAny>,

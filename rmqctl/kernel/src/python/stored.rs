@@ -1,4 +1,4 @@
-//! What Python sees of the answer to a pull as it goes to a client: records as they stand in the log,
+//! The Python interface for the answer to a pull as it is sent to a client: records as they are stored,
 //! one behind the other.
 
 use pyo3::buffer::PyBuffer;
@@ -9,9 +9,9 @@ use crate::lines::pull::{self, Limits, Outgoing, Part, Tags, Units};
 use crate::python::{bytes_of, guarded};
 
 /// The records of one answer to a pull, one behind the other, how many they are, and the queue offset
-/// of the next answer; None where something is odd, or one of them is not of the version of 4.9.3,
-/// ends behind `outgoing[0]` in the log, or is one too many for `outgoing[1]` bytes. With `codes`
-/// units of other tags codes are passed over; the rest is as of `pull_records`.
+/// of the next answer. None if anything is unusual: also if a record does not have the format of 4.9.3
+/// or ends behind the physical offset `outgoing[0]`, or if all have more than `outgoing[1]` bytes. With
+/// `codes`, units with other tags codes are skipped. The other parameters are those of `pull_records`.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "a queue's, a log's and a pull's")]
 pub fn pull_stored<'py>(

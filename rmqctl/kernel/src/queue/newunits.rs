@@ -1,11 +1,11 @@
-//! Units stored into the file of a queue that others may read (`store_units` of
-//! `rmqctl/engine/queue/storing.py`).
+//! Stores units into the file of a queue while others may read it, as `store_units` of
+//! `rmqctl/engine/queue/storing.py` does.
 
 use crate::bytes::mapped::Room;
 use crate::layouts::{QUEUE_UNIT_BYTES, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE};
 
-/// Stores whole units where nothing stands, the size of each last: a kill leaves a place that every
-/// start takes for the queue's end, and no unit that is cut.
+/// Stores whole units over zeros, the size of each last. A kill during a unit leaves its size 0, which
+/// every start takes for the end of the queue, and never a torn unit.
 pub fn store_all(room: &mut Room<'_>, position: usize, units: &[u8]) {
     for (at, unit) in
         (position..).step_by(QUEUE_UNIT_BYTES).zip(units.chunks_exact(QUEUE_UNIT_BYTES))

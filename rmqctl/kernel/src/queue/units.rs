@@ -1,12 +1,12 @@
-//! Units by queue, as they are stored: what `units_by_queue` (`rmqctl/engine/dispatch/byqueue.py`)
-//! does with sorted arrays.
+//! Groups units by queue, in the form in which they are stored. `units_by_queue`
+//! (`rmqctl/engine/dispatch/byqueue.py`) does the same with sorted arrays.
 
 use crate::index::links::Places;
 use crate::layouts::{
     QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE,
 };
 
-/// One unit that a record asks for.
+/// A unit that dispatch makes of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unit {
     pub topic: i64,
@@ -17,22 +17,23 @@ pub struct Unit {
     pub tags_code: i64,
 }
 
-/// The units of a queue: those from `start` on, up to those of the next one.
+/// The units of a queue: those from number `start` on, up to those of the next queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queue {
     pub topic: i64,
     pub queue: i64,
     pub start: usize,
-    /// Whether one queue offset follows the other, and each record lies behind the one before.
+    /// Whether the queue offsets are consecutive and the physical offsets ascending.
     pub is_run: bool,
 }
 
-/// All units, queue by queue; in each in the order in which they came.
+/// All units, queue by queue. The units of a queue keep their order.
 #[derive(Debug, Default)]
 pub struct ByQueue {
     pub queues: Vec<Queue>,
-    /// Which unit each one was.
+    /// The number that each unit had before.
     pub rows: Vec<i64>,
+    /// The bytes of the units, as they are stored.
     pub stored: Vec<u8>,
 }
 
@@ -79,7 +80,7 @@ pub fn by_queue(units: impl Iterator<Item = Unit> + Clone, count: usize) -> ByQu
     found
 }
 
-/// How far a queue has come.
+/// The state of one queue while its units are placed.
 #[derive(Debug, Default, Clone, Copy)]
 struct Ends {
     next: usize,
@@ -99,7 +100,7 @@ impl Ends {
     }
 }
 
-/// A unit as it stands in a queue's file.
+/// Writes a unit as it is stored in a queue's file.
 #[inline]
 pub fn store(unit: &Unit, stored: &mut [u8]) {
     let mut put = |at: usize, bytes: &[u8]| stored[at..at + bytes.len()].copy_from_slice(bytes);

@@ -1,10 +1,10 @@
-//! One record: what `read_entry` takes for one (`rmqctl/engine/record/record.py`).
+//! Parses one record. It accepts what `read_entry` (`rmqctl/engine/record/record.py`) accepts.
 
 use crate::layouts::{
     HOST_V6_MASK, HOST_V6_SHIFT, Length, MIN_RECORD_SIZE, PREFIXES, Prefix, VERSIONS, Version,
 };
 
-/// The fields of a sound record; places are in the file, lengths in bytes.
+/// The fields of a sound record. Positions are bytes in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     pub total_size: usize,
@@ -23,19 +23,19 @@ pub struct Record {
     pub properties_length: usize,
 }
 
-/// What stands at a place.
+/// What was found at a position.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     Record(Record),
-    /// Not a record, or not a sound one: the walk says what.
+    /// No record, or a damaged one. The walk in Python says which.
     Other,
-    /// A record as far as its prefix tells, which ends at this place of the file. More than was
-    /// said to be readable has to be seen.
+    /// A record, by its fixed fields, that ends at this position of the file. That is behind what is
+    /// readable, so the rest was not checked.
     Needs(usize),
 }
 
-/// Reads what stands at `position` of a file of `data`, whose first byte is at `file_from_offset`
-/// of the log. The prefix is always looked at; what follows it only up to `readable`.
+/// Parses the record at `position` in `data`, the bytes of a file that begins at `file_from_offset` in
+/// the log. The fixed fields are read in any case, the rest only up to `readable`.
 #[inline]
 pub fn read(data: &[u8], position: usize, readable: usize, file_from_offset: i64) -> Found {
     let Some(room) = data.get(position..) else {
@@ -64,7 +64,7 @@ pub fn read(data: &[u8], position: usize, readable: usize, file_from_offset: i64
     if prefix.size > total_size {
         return Found::Other;
     }
-    // A negative length counts as none in the engine's own walk.
+    // RocketMQ takes a negative body length for 0.
     let body_length = i32_at(room, prefix.body_length).max(0) as usize;
     let lengths = version.topic_length.size + version.properties_length.size;
     let Some(texts) = total_size.checked_sub(prefix.size + body_length + lengths) else {
@@ -79,13 +79,13 @@ pub fn read(data: &[u8], position: usize, readable: usize, file_from_offset: i64
     read_texts(&room[..total_size], position, sys_flag, prefix, version, body_length)
 }
 
-/// Where the fields stand before the body, which depends on the kinds of hosts.
+/// The positions of the fixed fields. They depend on whether the hosts are IPv4 or IPv6.
 #[inline]
 pub fn prefix_of(sys_flag: i32) -> &'static Prefix {
     &PREFIXES[((sys_flag & HOST_V6_MASK) >> HOST_V6_SHIFT) as usize]
 }
 
-/// The rest of `record`, whose lengths are known to fit: topic and properties.
+/// Parses the rest of `record`, topic and properties. The lengths so far are known to fit.
 #[inline]
 fn read_texts(
     record: &[u8],

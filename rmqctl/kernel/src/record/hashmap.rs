@@ -1,5 +1,5 @@
-//! The order of a `java.util.HashMap`, in which a record has its properties: `hash_map_order` of
-//! `formats/text.py`.
+//! The iteration order of a `java.util.HashMap`, in which a broker stores the properties of a record
+//! (`hash_map_order` of `formats/text.py`).
 
 use crate::record::keyhash::hash_code;
 
@@ -7,9 +7,8 @@ const INITIAL_CAPACITY: usize = 16;
 const TREEIFY_THRESHOLD: usize = 8;
 const MIN_TREEIFY_CAPACITY: usize = 64;
 
-/// Sorts names that were put into a fresh map in this order; false: one is there twice.
-///
-/// Takes time with the square of their number: it is for callers to bound that.
+/// Sorts entries into the order of a map into which they were put in their present order. False if a
+/// name is there twice. Takes time with the square of their number, which callers must bound.
 pub fn sort<T>(entries: &mut [(u32, T)], name: impl Fn(&T) -> &[u8]) -> bool {
     for (spread, entry) in entries.iter_mut() {
         let name = name(entry);
@@ -17,7 +16,7 @@ pub fn sort<T>(entries: &mut [(u32, T)], name: impl Fn(&T) -> &[u8]) -> bool {
         *spread = code ^ (code >> 16);
     }
     let bucket = table_capacity(entries) as u32 - 1;
-    // Stable: in a bucket they stand in the order in which they were put.
+    // The sort is stable: in a bucket, entries have the order in which they were put.
     entries.sort_by_key(|(spread, _)| spread & bucket);
     entries.iter().enumerate().all(|(at, (spread, entry))| {
         let before = entries[..at].iter().rev();
@@ -26,7 +25,7 @@ pub fn sort<T>(entries: &mut [(u32, T)], name: impl Fn(&T) -> &[u8]) -> bool {
     })
 }
 
-/// The capacity of the map's table after all have been put one by one.
+/// The capacity of the map's table after all entries were put one by one.
 fn table_capacity<T>(entries: &[(u32, T)]) -> usize {
     let mut capacity = INITIAL_CAPACITY;
     if entries.len() <= TREEIFY_THRESHOLD {

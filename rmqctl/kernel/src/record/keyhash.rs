@@ -1,6 +1,6 @@
 //! `String#hashCode` of texts in UTF-8, and the hash of an index key.
 
-/// 31 to the power of the number of bytes that are left of a word, 0 to 8.
+/// 31 to the powers 0 to 8.
 const POWERS: [u32; 9] = powers();
 
 const fn powers() -> [u32; 9] {
@@ -15,7 +15,7 @@ const fn powers() -> [u32; 9] {
 
 pub const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// The hash of the text at `start..end` of `data`, continued from that of what stands before it.
+/// The hash of the text at `start..end` of `data`. `before` is the hash of the text before it, or 0.
 /// Malformed UTF-8 becomes U+FFFD as in Java (`formats.text.decode_utf8`).
 #[inline]
 pub fn hash_code(data: &[u8], start: usize, end: usize, before: u32) -> u32 {
@@ -47,8 +47,8 @@ pub fn word_of(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The last `count` bytes before `end`, 1 to 7, as the last ones of a word that begins with zeros:
-/// those add nothing to a hash.
+/// The last `count` (1 to 7) bytes before `end` as the last bytes of a word. Its first bytes are zeros,
+/// which do not change a hash.
 #[inline]
 fn last_word(data: &[u8], end: usize, count: usize) -> u64 {
     if let Some(low) = end.checked_sub(8) {
@@ -59,8 +59,9 @@ fn last_word(data: &[u8], end: usize, count: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The hash of eight bytes of which each is a code unit, by halves: neighbours become one number of
-/// twice the width. 255 · 32 fits into 16 bits, and that times 962 into 32.
+/// The hash of eight bytes, if each is a code unit (ASCII). Pairs of neighbours are combined into
+/// numbers of twice the width: first bytes, then 16 bits. 255 · 32 fits into 16 bits, and that times
+/// 962 into 32 bits.
 #[inline]
 fn hash_word(word: u64) -> u32 {
     const BYTES: u64 = 0x00ff_00ff_00ff_00ff;
@@ -70,7 +71,7 @@ fn hash_word(word: u64) -> u32 {
     (fours as u32).wrapping_mul(POWERS[4]).wrapping_add((fours >> 32) as u32)
 }
 
-/// The same of any bytes, one code unit of UTF-16 after the other.
+/// The hash of any bytes, computed from their UTF-16 code units one by one.
 #[cold]
 fn hash_units(text: &[u8], before: u32) -> u32 {
     decode_utf8(text)
@@ -78,8 +79,8 @@ fn hash_units(text: &[u8], before: u32) -> u32 {
         .fold(before, |code, unit| code.wrapping_mul(31).wrapping_add(u32::from(unit)))
 }
 
-/// A text as Java reads it: of malformed UTF-8 a surrogate is replaced as a whole, all else as
-/// Rust does it.
+/// Decodes UTF-8 as Java does. Of malformed bytes, an encoded surrogate becomes one U+FFFD; all others
+/// are replaced as Rust does it.
 fn decode_utf8(text: &[u8]) -> String {
     if let Ok(sound) = std::str::from_utf8(text) {
         return sound.to_owned();

@@ -1,4 +1,4 @@
-//! What a record is, and its texts: topics, properties, and how they are printed.
+//! Records and their texts: topics, properties, and how these are printed.
 
 pub mod entry;
 pub mod hashmap;

@@ -1,4 +1,4 @@
-//! Names and values of properties: those that count (`formats.text.decode_properties`).
+//! Parses properties into names and values, as `formats.text.decode_properties` does.
 
 use crate::layouts::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PROPERTY_TAGS};
 use crate::record::keyhash::{HIGH_BITS, hash_code, word_of};
@@ -10,8 +10,8 @@ pub const MOST_PROPERTIES: usize = 64;
 /// Names and values of properties, in order.
 pub type Slices<'a> = Vec<(&'a [u8], &'a [u8])>;
 
-/// Those with a name and a value, and of a repeated name the last value at the place of the first;
-/// None: there are too many.
+/// The properties that have a name and a value. A repeated name has its first place and its last
+/// value. None if there are more than `MOST_PROPERTIES`.
 pub fn pairs_of(properties: &[u8]) -> Option<Slices<'_>> {
     let mut pairs: Slices<'_> = Vec::with_capacity(8);
     let mut rest = properties;
@@ -33,41 +33,42 @@ pub fn pairs_of(properties: &[u8]) -> Option<Slices<'_>> {
     Some(pairs)
 }
 
-/// Where a name stands in its properties, and where its value does: first bytes and ends.
+/// The begin and end of a name, and the begin and end of its value.
 type Places = [usize; 4];
 
-/// The properties of one record after the other, by their places.
+/// Parses the properties of one record after the other. Those of the last one are kept as positions.
 #[derive(Debug, Default, Clone)]
 pub struct Pairs {
     places: Vec<Places>,
-    /// Whether all bytes but the separators are printed as they are: then they are ASCII.
+    /// Whether all bytes but the separators are printed without escapes. Then they are ASCII.
     pub is_plain: bool,
     shape: Shape,
-    /// Whether those that were read last are of the shape: then the places are those of the shape.
+    /// Whether the last properties have the shape. Then its positions are theirs.
     is_shaped: bool,
-    /// How long those were that were read last and are not of the shape.
+    /// The length of the last properties that did not have the shape.
     length: usize,
 }
 
-/// What plain properties of one record after the other often have in common: names, and how long
-/// values are.
+/// What plain properties of consecutive records often have in common: the names, and the lengths of
+/// the values.
 #[derive(Debug, Default, Clone)]
 struct Shape {
     places: Vec<Places>,
-    /// Properties of the shape, and of each of their bytes whether all have it (all bits), or it is
-    /// one of a value (none).
+    /// An example of the shape.
     bytes: Vec<u8>,
+    /// A mask for each of its bytes: all bits set if all properties of the shape have this byte, 0 if
+    /// the byte is one of a value.
     fixed: Vec<u8>,
-    /// What stands before each value in an object of JSON.
+    /// The text before each value in an object of JSON.
     heads: Vec<Short>,
     tags: Option<usize>,
 }
 
-/// Bytes of properties that are compared together.
+/// How many bytes of properties are compared at once.
 const BLOCK: usize = 16;
 
 impl Shape {
-    /// That of plain properties, whose names and values stand at these places.
+    /// Becomes the shape of plain properties that have their names and values at these positions.
     fn become_of(&mut self, properties: &[u8], places: &[Places]) {
         self.places = places.to_vec();
         self.bytes = properties.to_vec();
@@ -82,14 +83,14 @@ impl Shape {
         self.tags = places.iter().position(|one| properties[one[0]..one[1]] == *PROPERTY_TAGS);
     }
 
-    /// Whether properties are of this shape, and plain.
+    /// Whether properties have this shape, and are plain.
     #[inline]
     fn is_of(&self, properties: &[u8]) -> bool {
         let length = self.bytes.len();
         if length != properties.len() || length < BLOCK || self.fixed.len() != length {
             return false;
         }
-        // The last block may have bytes of the one before it.
+        // The last block may overlap the one before it.
         let starts = (0..length - BLOCK).step_by(BLOCK).chain([length - BLOCK]);
         starts.into_iter().all(|start| {
             let block = start..start + BLOCK;
@@ -105,7 +106,7 @@ impl Shape {
 }
 
 impl Pairs {
-    /// Takes properties apart; false where they are no UTF-8, or there are too many.
+    /// Parses properties. False if they are not UTF-8, or too many.
     pub fn read(&mut self, properties: &[u8]) -> bool {
         self.is_shaped = self.shape.is_of(properties);
         if self.is_shaped {
@@ -113,7 +114,7 @@ impl Pairs {
             return true;
         }
         self.is_plain = self.read_plain(properties).is_some();
-        // The second ones of a length: more may come.
+        // Two of the same length in a row: more of that shape may follow.
         if self.is_plain && self.length == properties.len() {
             self.shape.become_of(properties, &self.places);
         }
@@ -125,21 +126,21 @@ impl Pairs {
         if self.is_shaped { &self.shape.places } else { &self.places }
     }
 
-    /// The names and values of the properties that were read last.
+    /// The names and values of the properties that were parsed last.
     pub fn of<'a>(&self, properties: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let places = self.places().iter();
         places
             .map(|&[name, behind, value, end]| (&properties[name..behind], &properties[value..end]))
     }
 
-    /// [`Pairs::of`] of properties that are a text.
+    /// [`Pairs::of`] for properties that are a `str`.
     pub fn of_text<'a>(&self, properties: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let places = self.places().iter();
         places
             .map(|&[name, behind, value, end]| (&properties[name..behind], &properties[value..end]))
     }
 
-    /// The value of the tags among those that were read last.
+    /// The value of TAGS among the properties that were parsed last.
     #[inline]
     pub fn tags<'a>(&self, properties: &'a [u8]) -> Option<&'a [u8]> {
         if self.is_shaped {
@@ -149,7 +150,7 @@ impl Pairs {
         self.of(properties).find(|(name, _)| *name == PROPERTY_TAGS).map(|(_, tags)| tags)
     }
 
-    /// Adds those that were read last, and are plain, as an object of JSON.
+    /// Adds the properties that were parsed last, and are plain, as an object of JSON.
     pub fn push_plain(&self, out: &mut Vec<u8>, properties: &[u8]) {
         if self.is_shaped && !self.shape.places.is_empty() {
             for (head, &[_, _, value, end]) in self.shape.heads.iter().zip(&self.shape.places) {
@@ -173,8 +174,8 @@ impl Pairs {
         out.push(b'}');
     }
 
-    /// Looks at each byte once, eight at a time; None where one is not printed as it is, or an entry
-    /// has more than one separator of name and value: that belongs to the value.
+    /// Parses plain properties, eight bytes at a time. None if a byte would need an escape. That
+    /// includes a second 0x01 in an entry, which belongs to the value.
     fn read_plain(&mut self, properties: &[u8]) -> Option<()> {
         self.places.clear();
         self.places.reserve(8);
@@ -185,7 +186,7 @@ impl Pairs {
         last[..rest.len()].copy_from_slice(rest);
         let words = words.by_ref().map(word_of).chain([u64::from_le_bytes(last)]);
         for (number, word) in words.enumerate() {
-            // Behind the first byte that is odd there may be marks at others.
+            // Behind the first odd byte of a word, other bytes may be marked wrongly.
             let mut marks = odd_bytes(word) & HIGH_BITS;
             while marks != 0 {
                 let at = 8 * number + marks.trailing_zeros() as usize / 8;
@@ -204,7 +205,7 @@ impl Pairs {
         self.add(properties, start, name_end, properties.len())
     }
 
-    /// Takes the entry `start..end`; None where there are too many.
+    /// Adds the entry `start..end`; None if there are too many.
     fn add(
         &mut self,
         properties: &[u8],
@@ -237,7 +238,7 @@ impl Pairs {
     }
 }
 
-/// The value of a property, as `pairs_of` has it.
+/// The value that `pairs_of` would give for a name.
 pub fn value_of<'a>(properties: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let entries = properties.rsplit(|&byte| byte == PROPERTY_SEPARATOR);
     let values =
@@ -257,7 +258,7 @@ pub fn code_of(tags: Option<&[u8]>) -> i64 {
 mod tests {
     use super::{MOST_PROPERTIES, Pairs, pairs_of};
 
-    /// Both ways of reading give the same, of texts of few letters as of any.
+    /// Both parsers give the same result.
     #[test]
     fn plain_properties_are_read_as_any() {
         let (mut pairs, mut number) = (Pairs::default(), 0x2545_f491_4f6c_dd1d_u64);

@@ -1,7 +1,7 @@
-//! What dispatch needs of a record's properties, and whether they parse.
+//! Finds those properties of a record that dispatch needs, and whether the properties are well-formed.
 //!
-//! The rules of `formats.text.decode_properties`: entries end with 0x02, a name with the first 0x01
-//! of its entry; an entry without a value is none, and of a repeated name the last value counts.
+//! The rules are those of `formats.text.decode_properties`: an entry ends with 0x02, and its name with
+//! the first 0x01. An entry without a value does not count. Of a repeated name the last value counts.
 
 use crate::layouts::{
     NAME_VALUE_SEPARATOR, PROPERTY_CRC32, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH,
@@ -9,7 +9,7 @@ use crate::layouts::{
 };
 use crate::record::keyhash::{HIGH_BITS, word_of};
 
-/// Where a value begins and ends; empty where there is none.
+/// The begin and end of a value; `(0, 0)` if there is none.
 pub type Place = (usize, usize);
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Properties {
     pub uniq_key: Place,
     pub delay: Place,
     pub multi_dispatch: Place,
-    /// Whether there is a NUL, an entry without a 0x01, or anything that is not UTF-8.
+    /// Whether there is a NUL, an entry without 0x01, or a byte that is not UTF-8.
     pub malformed: bool,
 }
 
@@ -27,7 +27,7 @@ pub struct Properties {
 const SMALL: u64 = 0xfcfc_fcfc_fcfc_fcfc;
 const LOW_BITS: u64 = !HIGH_BITS;
 
-/// Reads the properties at `start..end` of `data`.
+/// Parses the properties at `start..end` of `data`.
 #[inline]
 pub fn read(data: &[u8], start: usize, end: usize) -> Properties {
     let mut entries = Entries::new(data, start);
@@ -55,7 +55,7 @@ pub fn read(data: &[u8], start: usize, end: usize) -> Properties {
     entries.found
 }
 
-/// The high bit of each byte of a word that is at most 3.
+/// A word with the high bit set in each byte that is at most 3 in `word`.
 #[inline]
 pub fn small_bytes(word: u64) -> u64 {
     let high = word & SMALL;
@@ -65,7 +65,7 @@ pub fn small_bytes(word: u64) -> u64 {
 struct Entries<'a> {
     data: &'a [u8],
     entry: usize,
-    /// Where the entry's name ends; none before its first 0x01.
+    /// Where the name of the entry ends; None before its first 0x01.
     name_end: Option<usize>,
     found: Properties,
 }
@@ -96,7 +96,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// Ends an entry at `place`, and begins the next one behind it.
+    /// Ends the entry at `place`, and begins the next one behind it.
     #[inline]
     fn finish(&mut self, place: usize) {
         match self.name_end.take() {
@@ -118,12 +118,12 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// What a checksum of the whole record takes, the last of its properties: its name, 0x01, ten digits
-/// and 0x02.
+/// The length of the checksum of a whole record, which is its last property: its name, 0x01, ten
+/// digits and 0x02.
 const CRC32_RESERVED_LENGTH: usize = PROPERTY_CRC32.len() + 1 + 10 + 1;
 
-/// Whether properties may end with a checksum: one half of its name is there, the other may be what
-/// is damaged.
+/// Whether properties may end with a checksum. Half of its name is enough, because the other half may
+/// be damaged.
 #[inline]
 pub fn may_end_with_crc(properties: &[u8]) -> bool {
     let Some(start) = properties.len().checked_sub(CRC32_RESERVED_LENGTH) else {

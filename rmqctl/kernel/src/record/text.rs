@@ -1,18 +1,18 @@
-//! Texts as JSON and CSV have them, byte for byte as the commands print them in Python
-//! (`rmqctl/cli/output.py`, `rmqctl/operations/look/exportfiles.py`).
+//! Writes texts as JSON and CSV, byte for byte as the commands do in Python (`rmqctl/cli/output.py`,
+//! `rmqctl/operations/look/exportfiles.py`).
 
 use std::net::Ipv6Addr;
 
 use crate::record::keyhash::{HIGH_BITS, word_of};
 
-/// What becomes of a text.
+/// What is escaped in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Escapes {
-    /// JSON's, and of everything that a terminal would obey.
+    /// What JSON must escape, and all characters that control a terminal.
     SafeJson,
-    /// JSON's alone.
+    /// Only what JSON must escape.
     Json,
-    /// Everything that a terminal would obey, for who reads it (`\x1b`).
+    /// All characters that control a terminal, as `\x1b`.
     Visible,
     /// None.
     Raw,
@@ -20,8 +20,8 @@ pub enum Escapes {
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// The highest bit of each byte of a word that is not printed as it is: below 0x20, `"`, `\`, 0x7f,
-/// or not ASCII. The lowest of these bits is where there is one; those behind it may be of others.
+/// A word with the high bit set in each byte that needs an escape: below 0x20, `"`, `\`, 0x7f, or not
+/// ASCII. Only the lowest of these bits is reliable; higher ones may be set for other bytes, too.
 #[inline]
 pub fn odd_bytes(word: u64) -> u64 {
     let zero = |word: u64| word.wrapping_sub(ONES) & !word;
@@ -32,27 +32,27 @@ pub fn odd_bytes(word: u64) -> u64 {
     (small | quote | back | delete | word) & HIGH_BITS
 }
 
-/// Whether a byte of a word is not printed as it is.
+/// Whether any byte of a word needs an escape.
 #[inline]
 fn stands_out(word: u64) -> bool {
     odd_bytes(word) != 0
 }
 
-/// Whether a byte is not printed as it is, which is what [`stands_out`] says of eight.
+/// Whether a byte needs an escape.
 #[inline]
 pub fn is_odd(byte: u8) -> bool {
     !(0x20..0x7f).contains(&byte) || byte == b'"' || byte == b'\\'
 }
 
-/// Bytes that a compiler looks at together.
+/// Bytes that are checked at once with vector instructions.
 const BLOCK: usize = 64;
 
-/// How many bytes at the front of a text are printed as they are, in every form.
+/// How many bytes at the front of a text are printed without escapes, in every form.
 #[inline]
 fn plain(text: &[u8]) -> usize {
     let mut at = 0;
     for block in text.chunks_exact(BLOCK) {
-        // No end before the block's: so all of it is one comparison of the processor's, or a few.
+        // There is no early exit within a block, so the compiler can vectorise it.
         if block.iter().fold(false, |odd, &byte| odd | is_odd(byte)) {
             break;
         }
@@ -71,15 +71,15 @@ fn plain(text: &[u8]) -> usize {
     at + rest.iter().take(8).position(|&byte| is_odd(byte)).unwrap_or(rest.len().min(8))
 }
 
-/// Whether all of a text is printed as it is, in every form that puts it in quotes of its own: it is
-/// ASCII then.
+/// Whether all of a text is printed without escapes, in every form that puts it in quotes. Then it is
+/// ASCII.
 #[inline]
 pub fn is_plain(text: &[u8]) -> bool {
     plain(text) == text.len()
 }
 
-/// Bytes that are mostly few and often added: a copy of a size that the compiler knows takes a
-/// fraction of one that it does not.
+/// A text that is mostly short, and is added often. It is copied with a length that the compiler
+/// knows, which is much faster than with a variable one.
 #[derive(Debug, Clone, Default)]
 pub struct Short {
     bytes: Vec<u8>,
@@ -93,7 +93,7 @@ impl Short {
         short
     }
 
-    /// Becomes another text, whose bytes `push` adds.
+    /// Becomes the text that `push` writes.
     pub fn renew(&mut self, push: impl FnOnce(&mut Vec<u8>)) {
         self.bytes.clear();
         push(&mut self.bytes);
@@ -122,7 +122,7 @@ impl Short {
     }
 }
 
-/// Adds the bytes `start..end` of a text, which are mostly few, as [`Short`] does.
+/// Adds the bytes `start..end` of a text, which are mostly few, in the same way as [`Short`].
 #[inline]
 pub fn push_part(out: &mut Vec<u8>, text: &[u8], start: usize, end: usize) {
     let behind = out.len() + (end - start);
@@ -135,10 +135,10 @@ pub fn push_part(out: &mut Vec<u8>, text: &[u8], start: usize, end: usize) {
     out.truncate(behind);
 }
 
-/// Texts up to here are copied word by word while they are looked at.
+/// Texts up to this length are copied word by word while they are checked.
 const SHORT: usize = 64;
 
-/// Adds a text, which must be UTF-8; what is not, is added as U+FFFD.
+/// Adds a text, which must be UTF-8. Bytes that are not become U+FFFD.
 #[inline]
 pub fn push_text(out: &mut Vec<u8>, text: &[u8], escapes: Escapes) {
     if escapes == Escapes::Raw {
@@ -196,7 +196,7 @@ fn push_ascii(out: &mut Vec<u8>, byte: u8, escapes: Escapes) {
     }
 }
 
-/// Adds characters that are not ASCII, as many as follow each other; what is left.
+/// Adds all characters before the first ASCII one. Returns the rest of the text.
 fn push_others<'a>(out: &mut Vec<u8>, text: &'a [u8], escapes: Escapes) -> &'a [u8] {
     let end = text.iter().position(u8::is_ascii).unwrap_or(text.len());
     for char in String::from_utf8_lossy(&text[..end]).chars() {
@@ -217,15 +217,14 @@ fn push_others<'a>(out: &mut Vec<u8>, text: &'a [u8], escapes: Escapes) -> &'a [
     &text[end..]
 }
 
-/// Whether a terminal obeys a character, or shows nothing of it (`_CONTROL` of
-/// `rmqctl/cli/text.py`).
+/// Whether a character controls a terminal, or is invisible (`_CONTROL` of `rmqctl/cli/text.py`).
 fn is_obeyed(char: char) -> bool {
     matches!(u32::from(char),
         0x7f..=0x9f | 0xad | 0x061c | 0x180e | 0x200b..=0x200f | 0x2028..=0x202e
         | 0x2060..=0x206f | 0xfeff | 0xfff9..=0xfffb | 0xe0000..=0xe007f)
 }
 
-/// Adds a text in quotes, as JSON.
+/// Adds a text as a JSON string, in quotes.
 #[inline]
 pub fn push_quoted(out: &mut Vec<u8>, text: &[u8], escapes: Escapes) {
     out.push(b'"');
@@ -247,8 +246,8 @@ pub fn push_lower_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     push_hex(out, bytes, DIGITS);
 }
 
-/// The text of an address, of four bytes or sixteen, and the port behind it; None where Pythons
-/// differ in how they tell one.
+/// The text `address:port` of an address of 4 or 16 bytes and the port behind it. None for addresses
+/// that different versions of Python write differently.
 pub fn host_text(host: &[u8]) -> Option<String> {
     let (address, port) = host.split_last_chunk::<4>()?;
     let port = i32::from_be_bytes(*port);
@@ -264,11 +263,12 @@ pub fn push_int(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Milliseconds of a day, and days from year 1 to 1970 and to the end of year 9999.
+/// Milliseconds of a day, and the days (since 1970) of the years 1 to 9999.
 const DAY: i64 = 86_400_000;
 const DAYS: std::ops::RangeInclusive<i64> = -719_162..=2_932_896;
 
-/// Adds a time in milliseconds as ISO 8601 in UTC; nothing, and false, where no calendar has it.
+/// Adds a time (epoch milliseconds) as ISO 8601 in UTC. Adds nothing and returns false if it is
+/// outside the years 1 to 9999.
 pub fn push_time(out: &mut Vec<u8>, milliseconds: i64) -> bool {
     let (days, rest) = (milliseconds.div_euclid(DAY), milliseconds.rem_euclid(DAY));
     if !DAYS.contains(&days) {

@@ -1,4 +1,4 @@
-//! The topics that one thread of a scan has seen, as small numbers in the order in which they came.
+//! Numbers the topics that one thread of a scan sees, in the order in which they come.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,8 +9,8 @@ use crate::record::keyhash::hash_code;
 const SLOT_BITS: u32 = 12;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What is known of a topic: its number, `hashCode` of `topic#`, and whether nothing is special about
-/// it: it is a text, and can be a directory.
+/// What is known of a topic: its number, the `hashCode` of `topic#`, and whether it is valid: UTF-8
+/// that can be the name of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Topic {
     pub number: i64,
@@ -18,8 +18,9 @@ pub struct Topic {
     pub is_plain: bool,
 }
 
-/// Topics by their bytes. A slot is a guess whose bytes are compared, so no choice of topics can
-/// make the answer wrong, and one that is made to share slots pays for a lookup with a random key.
+/// Topics by their bytes. `slots` is a cache whose entries are verified by comparison. Topics that
+/// collide there are looked up in `by_bytes`, whose hash is randomly keyed, so no choice of topics
+/// makes lookups slow.
 pub struct Topics {
     slots: Vec<u32>,
     known: Vec<(Box<[u8]>, Topic)>,
@@ -64,17 +65,17 @@ impl Topics {
         self.known[place as usize].1
     }
 
-    /// How many there are.
+    /// How many topics there are.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Topics by their numbers, in order.
+    /// The topics with these numbers, in order.
     pub fn named(&self, numbers: Range<usize>) -> impl Iterator<Item = &[u8]> {
         self.known[numbers].iter().map(|(topic, _)| &**topic)
     }
 
-    /// Forgets the topics from a number on.
+    /// Forgets the topics with this number or a higher one.
     pub fn forget_from(&mut self, number: usize) {
         for (topic, _) in self.known.drain(number.min(self.known.len())..) {
             self.by_bytes.remove(&topic);
@@ -82,8 +83,8 @@ impl Topics {
     }
 }
 
-/// Whether a topic is a text that `topic_directory_problem` (`rmqctl/engine/files/paths.py`) lets be
-/// a directory; one that is longer than any broker allows is left to others.
+/// Whether a topic is UTF-8 that `topic_directory_problem` (`rmqctl/engine/files/paths.py`) accepts as
+/// a directory. Topics that are longer than any broker allows are not plain, either.
 fn is_plain(topic: &[u8]) -> bool {
     let separates = |byte: &u8| matches!(byte, b'/' | b'\\' | 0);
     let is_above = matches!(topic, b"" | b"." | b"..");

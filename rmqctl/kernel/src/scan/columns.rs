@@ -1,4 +1,4 @@
-//! A batch: consecutive records as columns.
+//! The columns of a batch of consecutive records.
 
 use crate::record::entry::Record;
 
@@ -20,11 +20,11 @@ pub const INT_COLUMNS: [&str; 14] = [
     "tags_code",
 ];
 
-/// What the numbers of a row take.
+/// Bytes of the whole numbers of a row.
 pub const ROW_BYTES: usize = 8 * INT_COLUMNS.len();
 
-/// The whole numbers of a batch: columns of this machine's 64-bit numbers, each of the same room,
-/// in memory of somebody else.
+/// The whole numbers of a batch: columns of 64-bit integers in this machine's byte order. Each column
+/// has an equal part of memory that the caller provides.
 pub struct Ints<'a> {
     columns: [&'a mut [u8]; INT_COLUMNS.len()],
     rows: usize,
@@ -32,7 +32,7 @@ pub struct Ints<'a> {
 }
 
 impl<'a> Ints<'a> {
-    /// No row yet; there is room for as many as fit.
+    /// Columns without a row, for as many rows as fit into `room`.
     pub fn new(room: &'a mut [u8]) -> Self {
         let most = room.len() / ROW_BYTES;
         let mut parts = room.chunks_exact_mut((8 * most).max(1));
@@ -91,9 +91,10 @@ pub struct Extras {
     pub key_hash: Vec<i32>,
     pub malformed: Vec<i64>,
     pub multi_dispatch_rows: Vec<i64>,
-    /// Rows with a port that is none, and those whose properties may end with a checksum.
+    /// Rows with a port that is not from 0 to 65535.
     pub odd_port_rows: Vec<i64>,
+    /// Rows whose properties may end with a checksum of the record.
     pub property_crc_rows: Vec<i64>,
-    /// Rows, and the text of their DELAY property.
+    /// Rows with a DELAY property, and its value.
     pub delay_levels: Vec<(i64, Vec<u8>)>,
 }

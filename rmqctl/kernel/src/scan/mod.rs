@@ -1,4 +1,4 @@
-//! The records of a window of the log, in columns or counted, by several threads.
+//! Scans the records of a window of the log with several threads, into columns or counts.
 
 pub mod columns;
 pub mod parts;

@@ -1,8 +1,7 @@
-//! A window in parts, read by several threads. A part begins at a place that looks like a record's;
-//! what is found in it is believed when the part before it has arrived exactly there
-//! (`rmqctl/engine/scan/chain.py` does the same with arrays). So the answer is that of one thread,
-//! whatever stands in the bytes; and where the parts lie does not depend on how many threads there
-//! are.
+//! Scans a window in parts, with several threads. A part begins at a position that looks like the
+//! start of a record. Its result counts only if the part before it has ended exactly there
+//! (`rmqctl/engine/scan/chain.py` does the same with arrays). So the result is always that of one
+//! thread, whatever the bytes are. The positions of the parts do not depend on the number of threads.
 
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -19,13 +18,14 @@ use crate::record::topics::Topics;
 use crate::scan::columns::{Extras, Ints};
 use crate::scan::window::{Batch, Stop, Wanted, Window};
 
-/// How far a place for a part to begin is looked for.
+/// How many bytes are searched for a position at which a part can begin.
 const SEARCHED: usize = 1 << 16;
 
-/// What was read of a part.
+/// The result of one part.
 pub struct Part {
-    /// The thread that has read it, and which of the topics that it knows came up here first.
+    /// The number of the thread that has read it.
     pub thread: usize,
+    /// The numbers of the topics that this thread has seen here first.
     pub new_topics: Range<usize>,
     pub rows: usize,
     pub extras: Extras,
@@ -36,18 +36,19 @@ pub struct Part {
     stop: Stop,
 }
 
-/// What was read of a window.
+/// The result of a window.
 pub struct Filled {
-    /// The parts that are believed, in order: one at least.
+    /// The parts whose results count, in order: at least one.
     pub parts: Vec<Part>,
     pub reached: usize,
     pub stop: Stop,
-    /// Whether there may be more where it stopped: there was no room, or the next part was none.
+    /// Whether there may be more records where it stopped: there was no room for them, or the next
+    /// part did not begin exactly there.
     pub goes_on: bool,
 }
 
-/// Reads the records of a window in parts that begin at `starts`, ascending, each into a room of its
-/// own, by as many threads as there are tables of topics, one at least of each.
+/// Reads the records of a window in parts that begin at `starts` (ascending, at least one). Each part
+/// has its own room. There are as many threads as tables of topics.
 pub fn fill(
     threads: &mut [Topics],
     data: &[u8],
@@ -71,15 +72,15 @@ pub fn fill(
     Filled { parts, reached, stop, goes_on }
 }
 
-/// The windows of parts that begin at `starts`, one at least.
+/// The windows of parts that begin at `starts`, of which there is at least one.
 pub fn windows_of(window: Window, starts: &[usize]) -> Vec<Window> {
     let ends = starts[1..].iter().copied().chain([window.limit]);
     let windows = starts.iter().zip(ends);
     windows.map(|(&position, limit)| Window { position, limit, ..window }).collect()
 }
 
-/// Does pieces of work, one at least, by as many threads as there are tables of topics; what comes
-/// of them in any order.
+/// Does pieces of work, at least one, with as many threads as there are tables of topics. The results
+/// are in no particular order.
 pub fn spread<W: Send, T: Send>(
     threads: &mut [Topics],
     work: Vec<W>,
@@ -102,7 +103,7 @@ pub fn spread<W: Send, T: Send>(
         let others = others.iter_mut().enumerate();
         let asker = Asker::here();
         let others: Vec<_> = others
-            // Where the system gives no thread those that there are do all.
+            // If the system gives no thread, the existing ones do all.
             .filter_map(|(number, topics)| {
                 let read = move || {
                     asker.leave();
@@ -122,8 +123,8 @@ pub fn spread<W: Send, T: Send>(
     })
 }
 
-/// How many parts are believed, given the start and the end of each, in order: those before which
-/// all have arrived where the next one begins; the first one always is.
+/// How many parts count, given the start and the end of each, in order: the first one, and each that
+/// begins where the one before it has ended, up to the first that does not.
 pub fn believed(parts: impl Iterator<Item = (usize, usize)>) -> usize {
     let mut arrived = None;
     let is_met = |&(start, reached): &(usize, usize)| {
@@ -157,8 +158,8 @@ fn read(
     }
 }
 
-/// Where each part begins: the window's first byte, and records behind it at some distance from
-/// each other, at most so many in all.
+/// The positions at which parts begin, at most `most`: the window's first byte, and records behind it
+/// at about equal distances.
 pub fn starts(data: &[u8], window: Window, most: usize) -> Vec<usize> {
     let mut starts = vec![window.position];
     let head = PREFIXES[0].magic_code;

@@ -1,6 +1,6 @@
-//! Plain records: those of which a check has nothing to say and dispatch nothing to ask. Most logs
-//! hold nothing else. No row is made of one: it is counted, and its unit and keys are noted as they
-//! will be stored, or compared.
+//! Scans plain records: those for which a check has no finding, and dispatch no special case. Most logs
+//! have only such records. They are not put into a batch, only counted. Their units and keys are made
+//! in the form in which they are stored or compared.
 
 use std::io;
 use std::ops::Range;
@@ -21,38 +21,38 @@ use crate::record::topics::{Topic, Topics};
 use crate::scan::parts::{believed, spread, windows_of};
 use crate::scan::window::{Window, body_matches, each_key};
 
-/// The largest queue offset whose unit has a place that is a number of 64 bits.
+/// The largest queue offset whose unit has a byte offset that fits into 64 bits.
 const MAX_QUEUE_OFFSET: i64 = i64::MAX / QUEUE_UNIT_BYTES as i64 - 1;
 
-/// Bytes that a record's size differs from that of the one before, where the next ones may be taken
-/// for as large.
+/// If a record's size (bytes) differs by at most this from that of the one before, the next records are
+/// assumed to be as large.
 const LIKE: usize = 32;
 
-/// Bytes behind a part that are read with it: the last record may end there.
+/// How many bytes behind a part are read with it, because its last record may end there.
 const OVERLAP: usize = 1 << 12;
 
-/// Queues of a part, and bytes of log of one index key, for which there is room at first: more of
-/// either costs no more than to make room for them.
+/// The initial capacities: queues of a part, and bytes of log for each index key. They grow.
 const QUEUES: usize = 64;
 const BYTES_OF_KEY: usize = 128;
 
-/// What is made of plain records.
+/// What is asked of a scan of plain records.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Asked {
-    /// Whether they are checked: what a check would tell of makes a record one that is not plain.
+    /// Whether records are checked. Then a record with a finding is not plain.
     pub check: bool,
     pub units: bool,
     pub keys: bool,
 }
 
-/// Units of one queue: each queue offset follows the one before.
+/// Units of one queue with consecutive queue offsets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The topic's number, of the thread that has read it.
+    /// The number that the thread which has read the part gave to the topic.
     pub topic: i64,
     pub queue: i64,
+    /// The queue offset of the first unit.
     pub queue_offset: i64,
-    /// As they are stored.
+    /// The bytes of the units, as they are stored.
     pub units: Vec<u8>,
 }
 
@@ -62,7 +62,7 @@ impl Run {
     }
 }
 
-/// Index keys in the order of their items: columns of one length.
+/// Index keys in the order of their items: columns of equal length.
 #[derive(Debug, Default)]
 pub struct Keys {
     pub key_hash: Vec<i32>,
@@ -70,28 +70,30 @@ pub struct Keys {
     pub store_timestamp: Vec<i64>,
 }
 
-/// What was read of a part.
+/// The result of one part.
 #[derive(Debug)]
 pub struct Part {
-    /// The thread that has read it, and which of the topics that it knows came up here first.
+    /// The number of the thread that has read it.
     pub thread: usize,
+    /// The numbers of the topics that this thread has seen here first.
     pub new_topics: Range<usize>,
     pub records: usize,
     pub units: usize,
-    /// The newest store time (ms), 0 at least, and where the last record lies in the log.
+    /// The newest store time (ms), at least 0.
     pub newest_timestamp: i64,
+    /// The physical offset of the last record.
     pub last_offset: i64,
     pub runs: Vec<Run>,
     pub keys: Keys,
     pub start: usize,
     pub reached: usize,
-    /// Why nothing was read behind that.
+    /// Why it could not read further.
     error: Option<io::Error>,
 }
 
-/// Reads the plain records of a window in parts that begin at `starts`, up to the first that is
-/// none, by as many threads as there are tables of topics. The parts that are believed, in order; or
-/// why the file cannot be read there.
+/// Reads the plain records of a window, up to the first record that is not plain, in parts that begin
+/// at `starts`. There are as many threads as tables of topics. Returns the parts that count
+/// (`parts.rs`), in order, or why the file cannot be read.
 pub fn read(
     threads: &mut [Topics],
     source: Source<'_>,
@@ -118,7 +120,8 @@ pub fn read(
 }
 
 impl Part {
-    /// Takes the counts of the next part, of which nothing was noted, when it has no new topics.
+    /// Adds the counts of the next part to this one, if that has no new topics. It must have no units
+    /// and keys. Returns whether it did.
     fn is_joined_by(&mut self, next: &Part) -> bool {
         let is_joined = next.new_topics.is_empty() && next.records > 0;
         if is_joined {
@@ -185,7 +188,7 @@ impl Reader {
                 break;
             }
             if self.part.reached == begin {
-                // One that is larger than a piece: others may be, too.
+                // A record is larger than a piece. Use the map for the rest: others may be, too.
                 file = None;
             }
         }
@@ -194,8 +197,8 @@ impl Reader {
         self.part
     }
 
-    /// Takes what is plain of a piece. Answers whether more may follow: it stopped where bytes that
-    /// it does not have may make a record.
+    /// Takes the plain records of a piece. Returns whether more may follow, because it stopped at a
+    /// record that may end behind the piece.
     fn pass(&mut self, piece: Piece<'_>, topics: &mut Topics) -> bool {
         let Piece { data, base, readable, .. } = piece;
         let Some(from) = self.window.file_from_offset.checked_add(base as i64) else {
@@ -215,7 +218,7 @@ impl Reader {
             before = record.total_size;
             let named = topics.len();
             if !self.take(data, &record, from + position as i64, topics) {
-                // Who reads it in full names its topic.
+                // The full scan will read the record, and number its topic.
                 topics.forget_from(named);
                 return false;
             }
@@ -225,8 +228,7 @@ impl Reader {
         false
     }
 
-    /// Has the processor fetch what comes behind a record that ends at `end`; the one before it was
-    /// of `before` bytes.
+    /// Prefetches bytes behind a record that ends at `end`. The record before it had `before` bytes.
     #[inline]
     fn fetch(&self, data: &[u8], record: &Record, end: usize, readable: usize, before: usize) {
         let size = record.total_size;
@@ -238,7 +240,7 @@ impl Reader {
         }
     }
 
-    /// Takes a record, if it is plain.
+    /// Takes a record if it is plain. Returns whether it is.
     #[inline]
     fn take(&mut self, data: &[u8], record: &Record, offset: i64, topics: &mut Topics) -> bool {
         let at = record.topic_position;
@@ -273,7 +275,7 @@ impl Reader {
         true
     }
 
-    /// Whether a check has nothing to tell of a record, nor to look at again.
+    /// Whether a check has no finding for a record, and need not look at it more closely.
     #[inline]
     fn is_sound(&self, data: &[u8], record: &Record, found: &Properties) -> bool {
         let ports = 0..=i32::from(u16::MAX);
@@ -343,7 +345,8 @@ impl Reader {
     }
 }
 
-/// A queue's units in what [`Sorted::join`] makes: from unit `start` on, up to those of the next one.
+/// A run of a queue's units in the result of [`Sorted::join`]: from unit number `start` on, up to the
+/// next run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Joined {
     pub topic: i64,
@@ -352,15 +355,15 @@ pub struct Joined {
     pub start: usize,
 }
 
-/// Runs of parts, sorted: what [`Sorted::join`] makes one of.
+/// The runs of some parts, sorted by queue, for [`Sorted::join`].
 pub struct Sorted<'a> {
     runs: Vec<(i64, i64, usize, &'a Run)>,
-    /// What their units take.
+    /// The bytes of their units.
     pub bytes: usize,
 }
 
-/// The runs of parts in the order of the log, by topic and queue. The second of a part are its topics'
-/// numbers by those that its runs have.
+/// Sorts the runs of parts, which are given in the order of the log, by topic and queue. With each part
+/// come the final numbers of its topics, by the numbers that its thread gave them.
 pub fn sorted<'a>(parts: impl Iterator<Item = (&'a [Run], &'a [i64])>) -> Sorted<'a> {
     let mut runs: Vec<(i64, i64, usize, &Run)> = Vec::new();
     for (own, numbers) in parts {
@@ -374,7 +377,7 @@ pub fn sorted<'a>(parts: impl Iterator<Item = (&'a [Run], &'a [i64])>) -> Sorted
 }
 
 impl Sorted<'_> {
-    /// Adds all units to `stored`; what goes on in a queue is one.
+    /// Adds all units to `stored`. Runs of a queue that continue each other become one.
     pub fn join(&self, stored: &mut Vec<u8>) -> Vec<Joined> {
         let (mut joined, mut next): (Vec<Joined>, _) = (Vec::new(), None);
         for &(topic, queue, _, run) in &self.runs {

@@ -1,4 +1,4 @@
-//! The hot loop: from one record to the next, all of its columns at once.
+//! The hot loop: goes from record to record, and adds each to all columns.
 
 use crate::bytes::fetch;
 use crate::layouts::KEY_SEPARATOR;
@@ -8,12 +8,12 @@ use crate::record::properties::{self, Properties};
 use crate::record::topics::{Topic, Topics};
 use crate::scan::columns::{Extras, Ints};
 
-/// What is scanned: the records that begin in `position..limit` of a file.
+/// The records that are scanned: those that begin in `position..limit` of a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     pub position: usize,
     pub limit: usize,
-    /// Up to here bytes behind a record's prefix may be looked at.
+    /// Only the fixed fields of a record may be read behind this position.
     pub readable: usize,
     pub file_from_offset: i64,
 }
@@ -21,9 +21,9 @@ pub struct Window {
 /// Why a scan stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// At the window's limit, at something that is no sound record, or full.
+    /// It is at the window's limit, or at something that is not a sound record, or the batch is full.
     Done,
-    /// At a record that ends here, beyond what is readable.
+    /// It is at a record that ends at this position, behind what is readable.
     Needs(usize),
 }
 
@@ -35,7 +35,7 @@ pub struct Wanted {
     pub properties: bool,
 }
 
-/// A batch that is made: records of a window as columns.
+/// A batch in the making.
 pub struct Batch<'a, 'b> {
     pub topics: &'a mut Topics,
     pub extras: &'a mut Extras,
@@ -44,8 +44,7 @@ pub struct Batch<'a, 'b> {
 }
 
 impl Batch<'_, '_> {
-    /// Adds the records of a window, as many as there is room for. Answers where it stopped, and
-    /// why.
+    /// Adds the records of a window, as many as there is room for. Returns where it stopped, and why.
     pub fn fill(&mut self, data: &[u8], window: Window) -> (usize, Stop) {
         let mut position = window.position;
         while position < window.limit && !self.ints.is_full() {
@@ -67,7 +66,7 @@ impl Batch<'_, '_> {
         (position, Stop::Done)
     }
 
-    /// What a record adds to the other columns; the code of its tags.
+    /// Adds a record to the other columns. Returns the code of its tags.
     #[inline]
     fn add(&mut self, data: &[u8], row: i64, record: &Record, topic: Topic) -> i64 {
         let mut tags_code = 0;
@@ -86,7 +85,7 @@ impl Batch<'_, '_> {
         tags_code
     }
 
-    /// Notes a row that a check has to look at more closely.
+    /// Notes whether a check must look at a row more closely.
     #[inline]
     fn look_again(&mut self, data: &[u8], row: i64, record: &Record) {
         let ports = 0..=i32::from(u16::MAX);
@@ -119,7 +118,7 @@ impl Batch<'_, '_> {
     }
 }
 
-/// The hashes of a record's index keys, in the order of their items.
+/// Calls `take` with the hash of each index key of a record, in the order of the items.
 #[inline]
 pub fn each_key(data: &[u8], found: &Properties, key_prefix: u32, mut take: impl FnMut(i32)) {
     let mut add = |start: usize, end: usize| {
@@ -137,7 +136,7 @@ pub fn each_key(data: &[u8], found: &Properties, key_prefix: u32, mut take: impl
     add(start, end);
 }
 
-/// Whether the body is what was stored; an empty one is not checked, as in the engine.
+/// Whether the body matches its CRC. As in RocketMQ an empty body is not checked.
 #[inline]
 pub fn body_matches(data: &[u8], record: &Record) -> bool {
     let start = record.body_position;

@@ -1,6 +1,5 @@
-//! Everything that reads a store's bytes, on bytes of anybody: `fuzz/fuzz_targets/hostile.rs` gives
-//! it those that a fuzzer makes up, the test here some that are random, in every run the same ones
-//! (`RMQCTL_KERNEL_ROUNDS=N`: so many).
+//! Runs `hostile.rs` on random bytes, which are the same in every run (`RMQCTL_KERNEL_ROUNDS=N` sets
+//! how many). `fuzz/fuzz_targets/hostile.rs` runs it on the bytes of a fuzzer.
 
 use super::{Lots, damaged, log};
 use crate::hostile::read_all;

@@ -1,4 +1,4 @@
-//! Lines of records: of sound ones what they say, of any bytes no panic.
+//! Tests of lines: those of sound records are right, and arbitrary bytes cause no panic.
 
 use super::{FILE, Lots, damaged, log, put, record};
 use crate::layouts::PREFIXES;
@@ -53,7 +53,7 @@ fn a_record_becomes_a_line() {
     assert_eq!(lines.mismatches, 1);
 }
 
-/// What a line has in common with those before it is not made anew: it must be what it would be.
+/// Cells that are reused from the line before must be what they would be if made again.
 #[test]
 fn a_line_is_the_same_whatever_was_before() {
     let bodies: [&[u8]; 4] = [b"a body of text", b"another one !!", b"\xff no text", b""];
@@ -141,7 +141,7 @@ fn any_text_is_escaped() {
     }
 }
 
-/// Text is looked at many bytes at a time: what stands out does wherever it is.
+/// Texts are checked many bytes at a time: a byte that needs an escape must be found at any position.
 #[test]
 fn what_stands_out_does_at_every_place() {
     for odd in [&b"\""[..], b"\\", b"\x1f", b"\0", b"\x7f", "\u{e4}".as_bytes(), b" ", b"~"] {

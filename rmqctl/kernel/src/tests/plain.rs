@@ -1,4 +1,4 @@
-//! Plain records are passed over, and what is noted of them is whole.
+//! Tests of the scan of plain records: it counts all of them, with complete units and keys.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use super::{FILE, Lots, record};
 
 const ALL: Asked = Asked { check: true, units: true, keys: true };
 
-/// Records of one queue, of which that of number `odd` has these properties.
+/// Records of one queue. The one with the number `odd` has these properties.
 fn log(count: usize, odd: usize, other: &[u8]) -> Vec<u8> {
     let (mut data, mut lots) = (Vec::new(), Lots(7));
     for number in 0..count {
@@ -31,7 +31,7 @@ fn read(data: &[u8], threads: usize, count: usize, asked: Asked) -> Vec<Part> {
     read_up_to(data.len(), data, threads, count, asked)
 }
 
-/// The parts of what begins before `limit`, as they are found in the map and in the file.
+/// The parts of the records that begin before `limit`, as found in the map, and in the file.
 fn read_up_to(limit: usize, data: &[u8], threads: usize, count: usize, asked: Asked) -> Vec<Part> {
     let readable = data.len();
     let window = Window { position: 0, limit, readable, file_from_offset: FILE };
@@ -64,7 +64,7 @@ fn file_of(data: &[u8]) -> File {
     file
 }
 
-/// Records of bodies of these sizes, one behind the other.
+/// Consecutive records with bodies of these sizes.
 fn log_of(sizes: &[usize]) -> Vec<u8> {
     let mut data = Vec::new();
     for &size in sizes {
@@ -77,7 +77,7 @@ fn log_of(sizes: &[usize]) -> Vec<u8> {
 #[test]
 fn records_on_two_pieces_are_found() {
     let smallest = log_of(&[1]).len() - 1;
-    // Some end a few bytes before a piece, on its last byte, and behind it, head or tail alone.
+    // Some end a few bytes before the end of a piece, at it, or behind it, by head or tail alone.
     for cut in [0, 1, 7, 8, 90, smallest - 1, smallest, smallest + 1] {
         let first = PIECE - smallest - cut;
         let data = log_of(&[first.max(1), 200, 1, 5000, PIECE / 2, PIECE / 2, 1, 9]);
@@ -162,7 +162,7 @@ fn a_time_that_no_clock_shows_ends_it() {
         let mut data = log(100, usize::MAX, b"");
         data[PREFIXES[0].store_timestamp..][..8].copy_from_slice(&time.to_be_bytes());
         assert_eq!(read(&data, 1, 1, ALL)[0].records, if is_plain { 100 } else { 0 });
-        // Dispatch has nothing to ask of a time.
+        // Times do not matter for dispatch.
         assert_eq!(read(&data, 1, 1, Asked { check: false, ..ALL })[0].records, 100);
     }
 }
