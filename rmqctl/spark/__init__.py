@@ -1,7 +1,8 @@
-"""The same facts in bulk, on Apache Spark: adds scale, never meaning.
+"""Stores on Apache Spark: the same results as without it, for more data.
 
-The only room that imports pyspark. Every fact comes from the engine's scanner, queues and index;
-damage travels as rows, because exceptions lose their class on the way and are retried.
+Only this room imports pyspark. All values come from the engine's scanner, queues and index. Damage
+is passed on as rows, because Spark retries a task that raises, and exceptions lose their class on
+the way to the driver.
 
     from rmqctl.spark import RocketMQDataSource
     spark.dataSource.register(RocketMQDataSource)

@@ -1,7 +1,8 @@
-"""What rebuild and verify take from a log, scanned in parts: runs of units, index keys, and notes.
+"""Scans a log in parts, for rebuild and verify, into rows of units, of index keys, and of notes.
 
-One row is a *run*: up to :data:`RUN` units of one queue, or index keys, packed as bytes, in log
-order by ``(part, seq)``. So one row stands for thousands of records, and a shuffle moves bytes.
+Most rows are *runs*: up to :data:`RUN` units of one queue, or index keys, packed as bytes.
+``(part, seq)`` gives the order of the log. So one row stands for thousands of records, and a
+shuffle moves bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _PENDING_UNITS = 1 << 18
 _BATCH_BYTES = 8 << 20
 
 UNITS, KEYS, NOTE = "units", "keys", "note"
-#: A run that is not consecutive, or whose queue is not, belongs to no file.
+#: The file number of a run that cannot be cut into files: its queue offsets, or those of its queue,
+#: are not consecutive.
 NO_FILE = -1
 
 FACTS = pa.schema(
@@ -60,14 +62,15 @@ UNIT_DTYPE = np.dtype(
         ("tags_code", "<i8"),
     ]
 )
-#: Units of queues that write an extension; NO_EXT where a unit's tags code does not go there.
+#: Units of queues with an extension. NO_EXT: the tags code of the unit is not in the extension.
 EXT_UNIT_DTYPE = np.dtype([*UNIT_DTYPE.descr, ("ext_timestamp", "<i8")])
 KEY_DTYPE = np.dtype([("key_hash", "<i4"), ("physical_offset", "<i8"), ("store_timestamp", "<i8")])
 
 
 class Fact(NamedTuple):
-    """A row. ``first`` and ``length`` are queue offset and length of a run of units, or the numbers
-    of keys before it in the part and in it; ``lost`` are bytes of damage before it in the part."""
+    """A row. For a run of units, ``first`` is its queue offset and ``length`` its number of units.
+    For a run of keys, ``first`` is the number of keys before it in the part, and ``length`` its
+    number of keys. ``lost`` is how many bytes of damage come before the run in the part."""
 
     kind: str
     part: int
@@ -81,15 +84,15 @@ class Fact(NamedTuple):
     data: bytes = b""
 
 
-#: Makes the facts of one part; it runs on an executor.
+#: A function that makes the facts of one part. It runs on an executor.
 Kernel = Callable[[LogPart], Iterator[Fact]]
 
 
 class Packer:
     """Packs the units and keys of one part's batches.
 
-    ``units_per_file`` cuts runs where a queue's files end; 0 leaves them whole. With ``ext`` units
-    are of :data:`EXT_UNIT_DTYPE`.
+    Runs are cut at multiples of ``units_per_file``, where a queue's files end; 0: they are not cut.
+    With ``ext`` the units have :data:`EXT_UNIT_DTYPE`.
     """
 
     def __init__(
@@ -136,7 +139,7 @@ class Packer:
                 yield from self._flush_keys()
 
     def flush_units(self) -> Iterator[Fact]:
-        """The units so far; before damage, so that ``lost`` is right for each."""
+        """Yields the units so far. Call this before damage, so that ``lost`` is right for each."""
         if not self._pending:
             return
         bulk = UnitBatch(*(np.concatenate(columns) for columns in zip(*self._pending, strict=True)))
@@ -165,7 +168,7 @@ class Packer:
                 )
 
     def _runs(self, packed: np.ndarray[Any, Any]) -> Iterator[tuple[int, int, int]]:
-        """``(queue file, start, end)`` of the runs of a queue's units."""
+        """``(queue file, start, end)`` of each run of a queue's units."""
         per_file = self._units_per_file
         offset, place = packed["queue_offset"], packed["physical_offset"]
         is_plain = bool((np.diff(offset) == 1).all() and (np.diff(place) > 0).all())
@@ -200,7 +203,7 @@ class Packer:
             self.keys += len(run)
 
     def finish(self) -> Iterator[Fact]:
-        """What is left."""
+        """Yields what is left after the last batch."""
         yield from self.flush_units()
         yield from self._flush_keys()
 
@@ -229,7 +232,7 @@ def keys_of(data: bytes) -> KeyBatch:
 def arrow_batches(
     facts: Iterable[NamedTuple], schema: pa.Schema = FACTS
 ) -> Iterator[pa.RecordBatch]:
-    """Rows as record batches of some megabytes."""
+    """Packs rows into record batches of some megabytes."""
     rows: list[tuple[Any, ...]] = []
     size = 0
     for fact in facts:
@@ -249,20 +252,21 @@ def _arrow_batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBat
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    """The rows of record batches, one batch at a time in memory."""
+    """Yields the rows of record batches, with one batch at a time in memory."""
     for batch in batches:
         yield from batch.to_pylist()
 
 
 def text_of(name: str) -> str:
-    """A name as Spark can hold it: one that is no UTF-8 is none that a record has."""
+    """A file name as text that Spark can hold. A name that is not UTF-8 is changed, but no record
+    has such a name."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
 def on_executors(
     spark: SparkSession, items: list[Any], work: Callable[[Any], Iterator[Fact]]
 ) -> DataFrame:
-    """The facts that ``work`` makes of each item, one task an item."""
+    """The facts that ``work`` makes of each item, with one task for each item."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in rows_of(batches):
@@ -274,19 +278,20 @@ def on_executors(
 
 
 class Gathered(NamedTuple):
-    """The facts of a whole log, kept, and the notes of its parts in order."""
+    """The facts of a whole log, persisted, and the notes of its parts in order."""
 
     facts: DataFrame
     notes: list[list[Any]]
-    """By part number: what the kernel told the driver, the :class:`PartBounds` last."""
+    """By part number: the values that the scan noted for the driver, :class:`PartBounds` last."""
 
 
 def gather(
     spark: SparkSession, log: CommitLog, kernel: Kernel, part_bytes: int = PART_BYTES
 ) -> Gathered:
-    """Scans a log in parts; parts that do not meet are joined, and everything is done again.
+    """Scans a log in parts. If a part did not end exactly where the next one begins, the two are
+    joined, and all parts are scanned again.
 
-    The caller unpersists the facts.
+    The caller must unpersist the facts.
     """
     from pyspark import StorageLevel
 

@@ -1,8 +1,8 @@
-"""rebuild on Spark: the files that the engine's own writers make, many at a time.
+"""``rebuild`` on Spark: tasks make the files in parallel, with the engine's own writers.
 
-Units and keys are packed into runs where the log is scanned (:mod:`rmqctl.spark.mend.facts`), and
-come to the tasks that write the files of queues (:mod:`rmqctl.spark.mend.rebuildqueues`) and of
-the index (:mod:`rmqctl.spark.mend.rebuildindex`).
+The tasks that scan the log pack units and keys into runs (:mod:`rmqctl.spark.mend.facts`). These go
+to the tasks that write the files of queues (:mod:`rmqctl.spark.mend.rebuildqueues`) and of the
+index (:mod:`rmqctl.spark.mend.rebuildindex`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Plan(Protocol):
 
 @dataclass
 class Built:
-    """The fields of ``operations.rebuild.RebuildSummary`` that a build knows."""
+    """The fields of ``operations.rebuild.RebuildSummary`` that are known after a build."""
 
     records: int
     units: int
@@ -76,8 +76,8 @@ class Built:
 
 
 def build(spark: SparkSession, plan: Plan, output: Path, part_bytes: int | None = None) -> Built:
-    """Builds ``consumequeue/``, its extension and ``index/`` of a plan below ``output``, which is
-    there and which all nodes see. When it fails nothing of it is left there.
+    """Builds ``consumequeue/``, its extension and ``index/``, as planned, in ``output``. This
+    directory must exist, and all nodes must see it. After an error nothing is left in it.
     """
     attempts = output / f"{_ATTEMPTS}{uuid.uuid4().hex}"
     job = Job(
@@ -174,7 +174,8 @@ def _kernel(job: Job) -> Callable[[LogPart], Iterator[Fact]]:
 
 
 def _last_key(batch: Batch, otherwise: int) -> int:
-    """Physical offset of the last record of a batch that has an index key."""
+    """The physical offset of the last record of a batch that has an index key; else
+    ``otherwise``."""
     from rmqctl.engine.dispatch.batches import key_batch
 
     keys = key_batch(batch)
@@ -182,7 +183,7 @@ def _last_key(batch: Batch, otherwise: int) -> int:
 
 
 def open_log(root: str, config: MessageStoreConfig, file_size: int, part: LogPart) -> CommitLog:
-    """The log as this node sees it; :raises CannotRead: it has not the file of the part."""
+    """The log as this node sees it. :raises CannotRead: the file of the part is not there."""
     log = open_commit_log(Path(root), config, file_size)
     known = {entry.file_from_offset for entry in log.files.entries}
     if log.files.index_of(part.start) < 0 and part.start not in known:

@@ -1,4 +1,5 @@
-"""rebuild on Spark: each index file by one task, its items numbered by the counts of the parts."""
+"""``rebuild`` on Spark: one task writes each index file. The counts of keys in the parts of the log
+say which keys it gets."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from rmqctl.spark.mend.rebuildjob import Job, PartNote, attempt_of, prefix_sums,
 
 
 def write_index(gathered: Gathered, notes: list[PartNote], job: Job) -> None:
-    """Every index file through the engine's own writer, each in one task."""
+    """Writes all index files, each in one task, with the engine's own writer."""
     from pyspark.sql import functions as F
 
     geometry = job.config.index_geometry
@@ -35,7 +36,8 @@ def write_index(gathered: Gathered, notes: list[PartNote], job: Job) -> None:
     files = -(-total // capacity)
     newest_record = max(note.last_record for note in notes)
     newest_key = max(note.last_key for note in notes)
-    # A record behind a full file makes the next one, keys or not, and so does the first record.
+    # A file is made by the first record, and by the first record behind a full file, even if these
+    # have no keys.
     has_empty_last = total % capacity == 0 and (not total or newest_record > newest_key)
     names = _index_names(files + has_empty_last)
     os.makedirs(Path(job.output) / paths.INDEX, exist_ok=True)
@@ -79,8 +81,8 @@ class Piece(NamedTuple):
 
 
 def _pieces(data: bytes, start: int, capacity: int) -> Iterator[Piece]:
-    """Keys cut where index files end. The last key of a file goes to the next one as well, which
-    begins with its time."""
+    """Cuts keys where index files end. The last key of a file also goes to the next file, because
+    the time of that one's first item counts from it."""
     size = 20
     count, at = len(data) // size, 0
     while at < count:
@@ -102,7 +104,8 @@ def _end_row(file_no: int, header: IndexHeader) -> pa.RecordBatch:
 def _write_index_file(
     job: Job, name: str, geometry: Geometry, first_item: int, rows: Iterable[dict[str, Any]]
 ) -> IndexHeader:
-    """Writes one file from its keys in order, the last key of the file before in front of them."""
+    """Writes one file from its keys in order. They are preceded by the last key of the file
+    before."""
     attempt = attempt_of(job)
     file: IndexFile | None = None
     previous: IndexHeader | None = None
@@ -134,6 +137,7 @@ def _write_index_file(
 
 
 def _index_names(count: int) -> list[str]:
-    """Names of the current local time, one millisecond apart or more, as the engine counts on."""
+    """Names made from the current local time, at least one millisecond apart, which the engine
+    expects."""
     first = int(datetime.now().strftime("%Y%m%d%H%M%S%f")[:17])
     return [str(first + number) for number in range(count)]

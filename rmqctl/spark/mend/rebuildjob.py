@@ -1,7 +1,7 @@
-"""What the tasks of a rebuild are told, what they tell, and where they write.
+"""What the tasks of a rebuild get from the driver, what they return to it, and where they write.
 
-A task builds in a directory of its own attempt and renames what is whole: retried or doubled tasks
-do no harm.
+Each attempt of a task builds in its own directory, and renames only complete files. So retried or
+speculative attempts do no harm.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rmqctl.spark.session.staging import NotShared
 
 
 class PartNote(NamedTuple):
-    """What a part tells the driver; of topics only those that no queue may have, as there may be
-    more of them than parts."""
+    """What the scan of a part returns to the driver. Of topics it has only those that cannot have a
+    queue, because there may be more topics than parts."""
 
     records: int
     keys: int
@@ -35,7 +35,7 @@ class PartNote(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """What tasks are told; plain values only."""
+    """What tasks get from the driver: only plain values."""
 
     root: str
     output: str
@@ -53,16 +53,17 @@ class Job:
 
     @property
     def units_per_file(self) -> int:
-        """0 when queues are not cut: a file does not end with a unit, or what an extension has of a
-        unit lies behind that of all units before it."""
+        """How many units a queue's file has; 0 if queues cannot be cut into files. That is so if
+        files do not end with a whole unit, or if there is an extension, in which each unit's place
+        depends on all units before it."""
         if self.writes_ext or self.queue_file_size % UNIT_SIZE:
             return 0
         return self.queue_file_size // UNIT_SIZE
 
 
 def attempt_of(job: Job) -> Path:
-    """A directory for one attempt of a task; :raises NotShared: this node has not the one that the
-    driver has made for all of them."""
+    """Makes a directory for one attempt of a task. :raises NotShared: this node does not see the
+    directory that the driver has made for all attempts."""
     attempt = Path(job.attempts) / uuid.uuid4().hex
     try:
         attempt.mkdir()
@@ -72,8 +73,8 @@ def attempt_of(job: Job) -> Path:
 
 
 def put_in_place(building: Path, output: Path, relative: Path) -> Iterator[Path]:
-    """Renames the files of a directory into one below the output, durably. The output itself is
-    never made: a task that comes too late must leave nothing."""
+    """Renames the files of a directory into one below the output, and forces the names to disk. It
+    never makes the output itself, so a task that comes too late leaves nothing."""
     for parent in (*reversed(relative.parents[:-1]), relative):
         (output / parent).mkdir(exist_ok=True)
     place = output / relative
@@ -84,7 +85,7 @@ def put_in_place(building: Path, output: Path, relative: Path) -> Iterator[Path]
 
 
 def prefix_sums(counts: list[int]) -> list[int]:
-    """For each count the sum of those before it."""
+    """For each count the sum of the counts before it."""
     sums = [0]
     for count in counts:
         sums.append(sums[-1] + count)

@@ -1,7 +1,7 @@
-"""rebuild on Spark: each queue file by one task through :class:`ConsumeQueueWriter`.
+"""``rebuild`` on Spark: one task writes each file of a queue, with :class:`ConsumeQueueWriter`.
 
-So one queue that has most of the messages is still many tasks. A queue with a gap or an offset out
-of order cannot be cut so, and is one task; and so is one with an extension.
+So a queue that has most of the messages is still many tasks. A queue with a gap, with an offset out
+of order, or with an extension cannot be cut into files: one task writes all of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write_queues(
     topic: str | None,
     queue_id: int | None,
 ) -> tuple[int, int]:
-    """Writes the queues, or those of a topic or number; how many units and queues."""
+    """Writes all queues, or those of a topic or queue id. Returns how many units and queues."""
     from pyspark.sql import functions as F
 
     runs = gathered.facts.where("kind = 'units'")
@@ -81,7 +81,7 @@ class Written(NamedTuple):
 
 
 def _queues(runs: DataFrame) -> DataFrame:
-    """One row a queue; ``is_hard`` when its runs do not simply follow each other."""
+    """One row for each queue. ``is_hard``: its runs do not follow each other without gaps."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -103,7 +103,7 @@ def _queues(runs: DataFrame) -> DataFrame:
 def _write_queue(
     job: Job, topic: str, queue_id: int, rows: Iterable[dict[str, Any]], lost_before: list[int]
 ) -> Iterator[Path]:
-    """Writes one queue, or one file of it, and puts its files in place."""
+    """Writes one queue, or one file of it, and renames the files into place."""
     attempt = attempt_of(job)
     place = Path(topic) / str(queue_id)
     directories = [paths.CONSUME_QUEUE / place]

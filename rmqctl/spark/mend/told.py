@@ -1,4 +1,5 @@
-"""What the tasks of a check tell the driver: findings, counts and ends, each pickled in a row."""
+"""What the tasks of a check return to the driver: findings, counts and ends, each pickled in a
+row."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ TOLD_DDL = "kind string, data binary"
 
 
 class Told(NamedTuple):
-    """Something of a kind, pickled."""
+    """A pickled value, and its kind."""
 
     kind: str
     data: bytes
@@ -27,6 +28,6 @@ def told_of(kind: str, value: object) -> Told:
 
 
 def answers(frame: DataFrame) -> Iterator[tuple[str, Any]]:
-    """What tasks told; all of it comes to the driver, which puts it in order."""
+    """What the tasks returned. All of it comes to the driver, which sorts it."""
     for row in frame.collect():
         yield row["kind"], pickle.loads(row["data"])

@@ -1,10 +1,11 @@
-"""verify on Spark: the rules of ``operations.verify``, over parts of the log at a time.
+"""``verify`` on Spark: the checks of ``operations.verify``, in parts.
 
-The log is scanned in parts, with body CRCs. Units that stand in their queue's files are compared
-where the log is scanned; of them only places go on to the queue's own check, one task a queue, with
-the units that do not. The keys go to the checks of the index's files, some files a task: where one
-does not end as the next one begins they are checked again, together. The rules come from the caller
-(``operations.verify.inparts``): this only moves their rows about.
+The log is scanned in parts, with body CRCs. The same tasks look up the units in the files of their
+queues. The units that are not there go to the task that checks the queue, together with the
+positions of those that are. The keys go to the tasks that check the index, some files each. If one
+such task does not end with the premise of the next one, both are checked again as one.
+
+The checks come from the caller (``operations.verify.inparts``). This module only moves their rows.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def verify(
 ) -> tuple[list[Any], Any]:
     """The findings of a store, sorted by place, and its summary.
 
-    :param least: from how many units on a run is looked up where it is scanned, and how many items
-        of the index are a task; None: as is worth it.
+    :param least: the fewest units of a run that is looked up by the task which scans it, and the
+        fewest index items of a task; None: the defaults.
 
     :raises StoreNotFound, NotAStore, FileLengthContradiction: as verify without Spark.
     """
@@ -86,7 +87,7 @@ def _found(
     arguments: dict[str, int],
     least: tuple[int, int] | None,
 ) -> list[Any]:
-    """All findings, in no order."""
+    """All findings, in no particular order."""
     found: list[Any] = list(side.before())
     least_units, least_items = least or (rules.LEAST_STORED, rules.index_parts.LEAST_ITEMS)
     has_index = side.snapshot.config.message_index_enable
@@ -106,7 +107,8 @@ def _found(
 
 
 def _place(finding: Any) -> tuple[Any, ...]:
-    """Where a finding is: by file, place in it, place in the log; the store as a whole first."""
+    """The sort key of a finding: file, position in it, physical offset. Findings of the whole store
+    come first."""
     keys = (finding.path, finding.position, finding.physical_offset, finding.queue_offset)
     return (*((value is not None, value) for value in keys), finding.code)
 
@@ -143,7 +145,8 @@ def _kernel(snapshot: Any, rules: ModuleType, least: int, borders: list[Any]) ->
 
 
 def _looked_at(fact: Fact, looked: Any, keys: Any) -> Fact:
-    """A fact without its units, where these are stored: they are read again if need be."""
+    """A fact without its units, if they are all in the queue's files, where they can be read
+    again."""
     if fact.kind == KEYS:
         keys.add(keys_of(fact.data))
         return fact
@@ -155,12 +158,12 @@ def _looked_at(fact: Fact, looked: Any, keys: Any) -> Fact:
 def _queues(
     spark: SparkSession, gathered: Gathered, side: Any, damage: list[Any], rules: ModuleType
 ) -> Iterator[Any]:
-    """Each queue in one task: its units in log order, then what its files have beyond them. Of
-    those that were found stored only the place is left."""
+    """Checks each queue in one task: its units in log order, and then the rest of its files. A run
+    that was found in the files comes as its position and length only."""
     snapshot, log_end = side.snapshot, side.summary.max_offset
     queue_side, stored_units = rules.QueueSide, rules.StoredUnits
     runs = gathered.facts.where("kind = 'units'").select(*_Run._fields)
-    # A queue that has files but no records must come to some task, too.
+    # A queue that has files but no records must get a task, too.
     rows = runs.unionAll(_directories(spark, Path(snapshot.root)))
     ordered = rows.repartition(2 * parallelism(spark), "topic", "queue_id").sortWithinPartitions(
         "topic", "queue_id", "part", "seq"
@@ -198,7 +201,7 @@ def _queues(
 
 
 class _Run(NamedTuple):
-    """A run of units, or a directory of a queue, which is of no part."""
+    """A run of units, or the directory of a queue, which belongs to no part."""
 
     topic: str
     queue_id: int
@@ -216,8 +219,8 @@ _RUNS = pa.schema([FACTS.field(name) for name in _Run._fields])
 
 
 def _directories(spark: SparkSession, root: Path) -> DataFrame:
-    """The queues that have files, as a task finds them: there may be more of them than the driver
-    should hold. :raises CannotRead: in the task, whose node does not see them."""
+    """The queues that have files, as listed by a task, because there may be more than fit into the
+    driver. The task raises CannotRead if its node does not see them."""
     base = root / paths.CONSUME_QUEUE
     has_some = next(paths.queue_paths(base), None) is not None
 
@@ -254,10 +257,10 @@ def _units(row: dict[str, Any], topic_number: int) -> UnitBatch:
 
 
 def write_findings(spark: SparkSession, rows: list[tuple[Any, ...]], output: str) -> None:
-    """Rows of :data:`FINDING_DDL`, and the command line of each, as Parquet files in a new
+    """Writes rows of :data:`FINDING_DDL`, and the command line of each, as Parquet files into a new
     directory.
 
-    :raises OutputExists: there is something.
+    :raises OutputExists: it exists already.
     """
     from rmqctl.spark.session.staging import in_new_directory
 

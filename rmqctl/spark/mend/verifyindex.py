@@ -1,4 +1,4 @@
-"""The index's part of verify on Spark: some files a task, with their keys."""
+"""Checks the index on Spark: each task gets some files, with their keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEYS_DDL = "part int, start bigint, data binary"
 
 
 class _Keys(NamedTuple):
-    """Keys of a part of the index, packed; the first one has the number ``start`` in the log."""
+    """Packed keys for a part of the index. ``start`` is the number of the first one in the log."""
 
     part: int
     start: int
@@ -41,8 +41,9 @@ def index_findings(
     rules: ModuleType,
     borders: Sequence[Any],
 ) -> Iterator[Any]:
-    """All keys in log order against all items: what was checked from a premise that did not hold is
-    checked again, with the part before. ``borders`` are those whose keys the notes tell of."""
+    """Compares all keys, in log order, with all items. A part whose premise did not hold is checked
+    again, joined with the part before it. ``borders`` are those for which the notes have the
+    numbers of keys."""
     counted = [told[1] for told in gathered.notes]
     parts, before = rules.index_parts.plan_parts(borders, counted)
     keys = gathered.facts.where("kind = 'keys'").select("part", "first", "length", "data")
@@ -67,7 +68,7 @@ def _check(
     parts: list[Any],
     rules: tuple[Any, Any, list[Any]],
 ) -> list[_Checked]:
-    """Each part of the index in one task."""
+    """Checks each part of the index in one task."""
     from pyspark.sql import functions as F
 
     index_side, side, damage = rules
@@ -89,7 +90,7 @@ def _check(
 
         yield from arrow_batches(told(), TOLD)
 
-    # A part without keys must come to some task, too.
+    # A part without keys must get a task, too.
     every = spark.createDataFrame([(number, -1, b"") for number in range(len(parts))], _KEYS_DDL)
     ordered = (
         keys.mapInArrow(cut, _KEYS_DDL)
@@ -108,8 +109,8 @@ def _check(
 
 
 def _pieces(data: bytes, first: int, end: int, parts: Sequence[Any]) -> Iterator[_Keys]:
-    """The keys ``[first, end)`` for each part that wants some of them; what lies around a border
-    goes to both its sides."""
+    """The keys ``[first, end)``, cut for the parts that need them. Keys near a border go to both
+    parts."""
     size = KEY_DTYPE.itemsize
     for number, part in enumerate(parts):
         low, high = max(first, part.first_key), min(end, part.end_key)

@@ -1,4 +1,4 @@
-"""What the commands do on Spark, for programs and notebooks: results are data frames and values.
+"""What the commands do on Spark, for programs and notebooks. Results are data frames and values.
 
 Other rooms use:
 

@@ -1,5 +1,5 @@
-"""Statistics of stores so small that they are counted before Spark would have begun its first job.
-Imports no Spark."""
+"""Counts the statistics of small stores in this process, which takes less time than starting a job
+of Spark. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from rmqctl.rows import Row
     from rmqctl.rows.sections import Waiting
 
-#: Bytes of log on disk, all stores together: half a second of one core.
+#: The most bytes of log on disk, in all stores together: half a second of one core.
 SMALL = 64 << 20
 
 
 def counted_here(
     places: Sequence[str], config: MessageStoreConfig, top: int, waits: Waiting
 ) -> list[Row] | None:
-    """The rows of ``stats``, which are those that Spark would give, counted in this process; None
-    where the stores are not small, or lie where they cannot be mapped."""
+    """The rows of ``stats`` that Spark would give, counted in this process. None if the stores are
+    not small, or are not in directories of this machine."""
     if any(map(is_remote, places)):
         return None
     given = config.broker_name if len(places) == 1 else ""
@@ -38,7 +38,7 @@ def counted_here(
         try:
             for place in places:
                 store = stack.enter_context(MessageStore(Path(place), config))
-                # Without holes: a broker makes its files long.
+                # Count without holes: a broker preallocates whole files.
                 log = store.commit_log.files.entries
                 left -= sum(os.stat(entry.path).st_blocks * 512 for entry in log)
                 if left < 0:
@@ -46,4 +46,4 @@ def counted_here(
                 stores.append(StoreToCount(store, given or broker_of(place), place))
             return list(statistics(stores, top, lambda done: None, waits))
         except (RmqctlError, OSError):
-            return None  # Spark counts any number, and has a row for a store that cannot be read.
+            return None  # Spark has a row for a store that cannot be read.

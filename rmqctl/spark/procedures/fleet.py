@@ -1,5 +1,5 @@
-"""Many stores on Spark: small ones are packed many to a task and looked at where a task runs, one
-that is large is split as ``verify`` and ``stats`` split it. The driver holds one row a store.
+"""Many stores on Spark. A task reads many small stores. A large one is split into tasks of its own,
+as by ``verify`` and ``stats``. The driver holds one row for each store.
 """
 
 from __future__ import annotations
@@ -46,23 +46,24 @@ from rmqctl.spark.session.jobs import at_once, parallelism
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Bytes of log: a store with more is split, and has jobs of its own.
+#: A store with more bytes of log is split, and has its own jobs.
 LARGE = 1 << 30
-#: What one task gets at most: bytes of log, and stores. It is done in seconds.
+#: The most bytes of log, and the most stores, of one task, so that it ends within seconds.
 _BIN_BYTES = 256 << 20
 _BIN_STORES = 16
 Found = tuple[int, FleetStoreRow]
 
 
 class Packed(NamedTuple):
-    """Small stores of one task: where each stands among those that are left, and its task."""
+    """One of the small stores of a task: its number among the stores that are left, and what to do
+    with it."""
 
     items: list[tuple[int, Task]]
 
 
 def packed(left: Sequence[Planned], cores: int) -> list[list[Packed]]:
-    """Small stores, largest first, in bins of one task each, and those in jobs of as many tasks as
-    run at a time: what a job has found is kept when it ends, and not before."""
+    """Packs small stores, the largest first, into bins of one task each. A job has as many bins as
+    tasks run at a time, because results are kept only when a job ends."""
     small = [(at, one) for at, one in enumerate(left) if not _is_large(one)]
     stores = max(1, min(_BIN_STORES, len(small) // (2 * cores)))
     bins: list[Packed] = []
@@ -81,9 +82,9 @@ def _is_large(one: Planned) -> bool:
 
 
 def each(spark: SparkSession, left: Sequence[Planned], look: Look = looked_at) -> Generator[Found]:
-    """The number of each store among those that are left, and its row, as they are done.
+    """Yields the number of each store among those that are left, and its row, when it is done.
 
-    :raises SparkFailed: the session has ended; a job that fails is only its stores' error.
+    :raises SparkFailed: the session has ended. If only a job fails, the rows of its stores say so.
     """
     is_left = threading.Event()
 
@@ -95,7 +96,7 @@ def each(spark: SparkSession, left: Sequence[Planned], look: Look = looked_at) -
                 return list(_job(spark, job, look))
         except RmqctlError as error:
             if is_left.is_set():
-                raise  # Ctrl-C has ended it.
+                raise  # Ctrl-C has ended the job.
             return _alone(spark, job, look, error)
 
     jobs: list[tuple[list[Packed] | int]] = [(at,) for at, one in enumerate(left) if _is_large(one)]
@@ -110,7 +111,7 @@ def each(spark: SparkSession, left: Sequence[Planned], look: Look = looked_at) -
 
 
 def _job(spark: SparkSession, bins: list[Packed], look: Look) -> Iterator[Found]:
-    """One job: each bin a task."""
+    """Runs one job, with a task for each bin."""
 
     def work(one: Packed) -> Iterator[Fact]:
         for at, task in one.items:
@@ -121,10 +122,10 @@ def _job(spark: SparkSession, bins: list[Packed], look: Look) -> Iterator[Found]
 
 
 def _alone(spark: SparkSession, bins: list[Packed], look: Look, error: RmqctlError) -> list[Found]:
-    """What a job of several stores has not come to an end with: each store by itself, and what
-    fails then is that one's error.
+    """Runs the stores of a failed job one by one. A store that fails again gets a row with the
+    error.
 
-    :raises SparkFailed: it is the session that fails.
+    :raises SparkFailed: the session itself has failed.
     """
     with failures_told():
         spark.range(1).collect()
@@ -143,7 +144,7 @@ def _alone(spark: SparkSession, bins: list[Packed], look: Look, error: RmqctlErr
 
 
 def _large(spark: SparkSession, task: Task) -> FleetStoreRow:
-    """A store that is split; whatever is wrong with it is in its row."""
+    """The row of a large store. If it cannot be read, the row says why."""
     began = time.monotonic()
     try:
         with failures_told():

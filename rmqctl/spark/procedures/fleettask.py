@@ -1,4 +1,5 @@
-"""One store of a fleet, wherever it lies: what another process is given to do. Imports no Spark."""
+"""The work for one store of a fleet, in a directory or at a URL. It runs in another process, and
+does not import Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the commands as data frames: their columns are the fields that are declared of them."""
+"""Makes data frames from rows of the commands: the columns are the declared fields of the rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TYPES = {bool: "boolean", float: "double", str: "string"}
 
 
 def frame(spark: SparkSession, row: type, rows: Iterable[Row]) -> DataFrame:
-    """Rows of one declared type. ``type``, which is the same in all of them, is no column."""
+    """Rows of one declared type as a data frame, without the column ``type``."""
     fields = [one for one in fields_of(row) if one.name != "type"]
     columns = ", ".join(f"{one.name} {_type(one)}" for one in fields)
     values = [tuple(one[field.name] for field in fields) for one in rows]

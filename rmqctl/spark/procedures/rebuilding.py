@@ -1,4 +1,5 @@
-"""A rebuild by tasks of Spark: the plan, the swap and the summary are those of every rebuild."""
+"""A rebuild whose files are made by tasks of Spark. The plan, the swap and the summary are the same
+as without Spark."""
 
 from __future__ import annotations
 
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
 
 def run(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> rebuild.RebuildSummary:
-    """Rebuilds into the new directory ``output``, or in place (None): files appear under their
-    names when all of them are whole.
+    """Rebuilds into the new directory ``output``, or in place (None). Files get their names only
+    when all of them are complete.
 
-    :raises RmqctlError: as ``rebuild_to`` and ``rebuild_in_place``. :raises SparkFailed: a job did.
+    :raises RmqctlError: as ``rebuild_to`` and ``rebuild_in_place``. :raises SparkFailed: a job
+        failed.
     """
 
     def build(plan: RebuildPlan, target: Path, _: object = None) -> rebuild.RebuildSummary:
@@ -39,7 +41,7 @@ def run(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> rebuild.
         with noted_if_given_up(target):
             return build(plan, target)
 
-    # Batch queues stay as they are: tasks do not make them.
+    # Tasks do not make batch queues: these stay as they are.
     plan = replace(plan, batch_queue_file_size=None)
     if output is None:
         return rebuild.rebuild_in_place(plan, build=build)

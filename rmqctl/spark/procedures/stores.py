@@ -1,5 +1,5 @@
-"""Stores as a whole: what ``verify``, ``rebuild``, ``stats``, ``sql``, ``export`` and ``import`` do
-on Spark, without a command line, and by the same code.
+"""``verify``, ``rebuild``, ``stats``, ``sql``, ``export`` and ``import`` on Spark for programs,
+with the same code as the commands.
 
     from rmqctl.spark import store
     store("/data/rocketmq/store").verify().findings.groupBy("code").count().show()
@@ -46,12 +46,12 @@ _SECTIONS: dict[str, type] = {
 def store(
     path: str, *more: str, spark: SparkSession | None = None, broker_conf: str = ""
 ) -> Stores:
-    """A store, or several: directories, patterns of them, or URLs.
+    """One store or several, given as directories, patterns of directories, or URLs.
 
-    :param spark: the session; else the active one, or a new one on this machine.
-    :param broker_conf: a broker.conf, by its path or its text.
-    :raises UsageError: a pattern matches nothing. :raises StoreNotFound, NotAStore: there is none.
-    :raises BrokerConfError: the configuration is none.
+    :param spark: the session; None: the active one, or a new one on this machine.
+    :param broker_conf: the path of a broker.conf, or its text.
+    :raises UsageError: a pattern matches nothing. :raises StoreNotFound, NotAStore: there is no
+        store. :raises BrokerConfError: the configuration is invalid.
     """
     try:
         names = expand_each([path, *more])
@@ -59,7 +59,7 @@ def store(
         raise UsageError(reason=f"{error}. Give the directory of a store.") from error
     for name in names:
         check_store(name)
-    # Patterns may mean a store twice, and nothing is to be counted twice.
+    # Several patterns may match the same store, which must not be counted twice.
     places = list(
         dict.fromkeys(name if is_remote(name) else str(Path(name).absolute()) for name in names)
     )
@@ -77,15 +77,15 @@ def import_messages(
     spark: SparkSession | None = None,
     broker_conf: str = "",
 ) -> int:
-    """Makes the new store ``to`` of files of messages, as ``export`` writes them; how many there
-    are. It appears whole, or not at all.
+    """Makes the new store ``to`` from files of messages, such as ``export`` writes. Returns the
+    number of its messages. The store appears complete, or not at all.
 
     :param format: ``parquet``, ``ndjson`` or ``csv``.
-    :raises OutputExists: there is something. :raises WriteRefused: a message is none.
-    :raises UsageError: they have no topic, or a column is none of a message.
+    :raises OutputExists: ``to`` exists already. :raises WriteRefused: a message is invalid.
+    :raises UsageError: the files have no topics, or a column that no message has.
     """
     session = _session(spark)
-    # Reading sets it, and the session is the caller's.
+    # Reading changes this setting, and the session belongs to the caller.
     usual = session.conf.get(_INFERENCE) or "true"
     try:
         with failures_told():
@@ -102,8 +102,8 @@ def import_messages(
 
 
 class Verified(NamedTuple):
-    """What a check found: the findings, one row each with the ``store`` that it is of, and what was
-    looked at, by store."""
+    """The result of a check: the findings, one row each, with their ``store``; and for each store
+    how much was checked."""
 
     findings: DataFrame
     summaries: dict[str, Summary]
@@ -114,7 +114,7 @@ class Verified(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Rows of ``rmqctl stats``: in their order, and as data frames by type."""
+    """The rows of ``rmqctl stats``, in their order, and as data frames by type."""
 
     spark: SparkSession
     rows: list[Row]
@@ -124,8 +124,8 @@ class Statistics(NamedTuple):
         return self.rows[-1]
 
     def frame(self, kind: str) -> DataFrame:
-        """The rows of a type, such as ``topic``, ``hour`` or ``unreadable`` (the damaged places, by
-        store and physical offset). :raises UsageError: there is no such type."""
+        """The rows of a type as a data frame: for example ``topic``, ``hour`` or ``unreadable``
+        (damaged places by store and physical offset). :raises UsageError: there is no such type."""
         if kind not in _SECTIONS:
             known = ", ".join(_SECTIONS)
             raise UsageError(reason=f"stats has no rows of type {kind}. It has {known}.")
@@ -133,7 +133,8 @@ class Statistics(NamedTuple):
 
 
 class Stores:
-    """What :func:`store` names. Only ``rebuild`` with ``in_place`` changes a store."""
+    """The stores that were given to :func:`store`. Only ``rebuild`` with ``in_place`` changes a
+    store."""
 
     def __init__(self, spark: SparkSession, places: Sequence[str], broker_conf: str) -> None:
         self.spark = spark
@@ -145,21 +146,22 @@ class Stores:
         return f"<Stores {', '.join(map(repr, self.places))}>"
 
     def scan(self, *columns: str, structure: str = "commitlog") -> DataFrame:
-        """The wanted columns of a structure (``commitlog``, ``queue`` or ``index``); those without
-        bodies when none is named."""
+        """The named columns of a structure (``commitlog``, ``queue`` or ``index``). Without names
+        all columns except bodies."""
         return scan(self.spark, self.places, structure, columns or None, **self._options)
 
     def query(
         self, build: Callable[[DataFrame], DataFrame], structure: str = "commitlog"
     ) -> DataFrame:
-        """What ``build`` makes of a structure's rows, reading only the columns that it names::
+        """The data frame that ``build`` makes from the rows of a structure. Only columns that it
+        uses are read::
 
             store(path).query(lambda messages: messages.groupBy("topic").count())
 
-        A result with all columns reads all, bodies too. Over Spark Connect, where no plan can be
-        looked at, all are read: give :meth:`scan` the columns there.
+        If the result has all columns, all are read, including bodies. Over Spark Connect the plan
+        cannot be examined, so all columns are read: there give the columns to :meth:`scan`.
 
-        :raises UsageError: it makes no data frame, or there is no such structure.
+        :raises UsageError: ``build`` returns no data frame, or there is no such structure.
         """
         from pyspark.sql import DataFrame
 
@@ -167,7 +169,7 @@ class Stores:
             known = ", ".join(STRUCTURES)
             raise UsageError(reason=f"no structure {structure!r}: give one of {known}.")
 
-        # Bodies that the query does not read are not checked either.
+        # If the query does not read bodies, their CRCs are not checked.
         rows = scan(self.spark, self.places, structure, "*", **self._options, checkCrc="auto")
         made = build(rows)
         if not isinstance(made, DataFrame):
@@ -178,9 +180,10 @@ class Stores:
         return made
 
     def sql(self, query: str) -> DataFrame:
-        """A query over the views ``messages``, ``units``, ``index_items`` and ``queues``.
+        """The result of a query over the views ``messages``, ``units``, ``index_items`` and
+        ``queues``.
 
-        :raises UsageError: Spark does not understand it.
+        :raises UsageError: Spark cannot parse or analyse the query.
         """
         with failures_told():
             return sql.query(self.spark, query, self.places, self._options)
@@ -203,7 +206,8 @@ class Stores:
         return Verified(self.spark.createDataFrame(rows, verify.FINDING_DDL), summaries)
 
     def stats(self, limit: int = 20) -> Statistics:
-        """Counts by topic, queue, tag, hour, producer, size: the ``limit`` largest of each."""
+        """Counts by topic, queue, tag, hour, producer and size: the ``limit`` largest groups of
+        each."""
         waits = Waiting() if any(map(is_remote, self.places)) else self._waiting(limit)
         here = fewstats.counted_here(self.places, self._config, limit, waits)
         if here is not None:
@@ -215,11 +219,12 @@ class Stores:
     def rebuild(
         self, what: str = "all", *, output: str | None = None, in_place: bool = False
     ) -> RebuildSummary:
-        """Builds ``queues``, ``index`` or ``all`` of one store from its log, into a new directory
-        or in place; the former files are kept beside the store's then.
+        """Builds ``queues``, ``index`` or ``all`` of one store from its log, into a new directory,
+        or in place. In place, the former files are kept beside the new ones.
 
-        :raises UsageError: there are several stores, or it is not said what, or where to.
-        :raises OutputExists: there is something. :raises StoreLocked: somebody writes the store.
+        :raises UsageError: there are several stores, or it is not given what to build, or where.
+        :raises OutputExists: the directory exists already. :raises StoreLocked: another process
+            writes to the store.
         """
         from rmqctl.operations.mend.rebuildplan import plan_rebuild
 
@@ -243,12 +248,13 @@ class Stores:
         since: int | None = None,
         until: int | None = None,
     ) -> Exported:
-        """Writes messages as files, a directory a topic and day, which appear when all of them are
-        whole. The store times ``since`` and ``until`` are epoch milliseconds, both included.
+        """Writes messages as files, with a directory for each topic and day. The files appear when
+        all of them are complete. ``since`` and ``until`` are store times (epoch milliseconds, both
+        inclusive).
 
-        :param format: ``parquet``, ``ndjson`` or ``csv``. :param columns: names with commas; None:
-            all.
-        :raises OutputExists: ``to`` holds something. :raises UsageError: there is no such column.
+        :param format: ``parquet``, ``ndjson`` or ``csv``. :param columns: names, separated by
+            commas; None: all.
+        :raises OutputExists: ``to`` is not empty. :raises UsageError: there is no such column.
         """
         try:
             wanted = exported_columns(columns)
@@ -292,7 +298,7 @@ def _session(spark: SparkSession | None) -> SparkSession:
 
 
 def _known(format: str) -> str:
-    """:raises UsageError: there is no such format of files."""
+    """The name of a file format. :raises UsageError: there is no such format."""
     if format not in SUFFIXES:
         raise UsageError(reason=f"no format {format!r}: give one of {', '.join(SUFFIXES)}.")
     return format

@@ -1,4 +1,4 @@
-"""Stores on object storage: files that are fetched piece by piece.
+"""Stores in object storage, whose files are fetched piece by piece.
 
 Other rooms use:
 

@@ -1,6 +1,7 @@
-"""Stores in object storage, and wherever else no map reaches: ``s3://``, ``gs://``, ``hdfs://``, ….
+"""Stores in object storage and other file systems that cannot be mapped: ``s3://``, ``gs://``,
+``hdfs://``, ….
 
-The engine works on maps: of what it is about to read, ranges are fetched
+The engine needs mapped files. So the ranges that it is about to read are fetched into local ones
 (:mod:`rmqctl.spark.remote.remotefile`).
 """
 
@@ -27,9 +28,10 @@ _NOWHERE = Path("/dev/null/remote")
 
 
 def expand_url(pattern: str) -> list[str]:
-    """The stores that a URL with ``*`` or ``[…]`` in its path means, sorted; ``?`` starts a query.
+    """The stores that a URL with ``*`` or ``[…]`` in its path matches, sorted. ``?`` begins the
+    URL's query.
 
-    :raises RemoteUnreadable, StoreNotFound: it cannot be listed, or means nothing.
+    :raises RemoteUnreadable, StoreNotFound: it cannot be listed, or matches nothing.
     """
     address, mark, query = pattern.partition("?")
     scheme, rest = address.split("://", 1)
@@ -55,7 +57,7 @@ def check_store(url: str) -> None:
 
 
 class RemoteQueue(NamedTuple):
-    """A queue as the listing shows it; ``sizes`` are those of its files."""
+    """A queue, by the listing. ``sizes`` are the lengths (bytes) of its files."""
 
     topic: str
     queue_id: int
@@ -63,7 +65,7 @@ class RemoteQueue(NamedTuple):
 
 
 class RemoteStore:
-    """The files of one store, listed when they are asked for."""
+    """The files of one store. They are listed when they are needed."""
 
     def __init__(self, url: str, config: MessageStoreConfig | None = None) -> None:
         from pyarrow.fs import FSSpecHandler
@@ -72,8 +74,8 @@ class RemoteStore:
         self._config = config or MessageStoreConfig()
         self._filesystem, self._base = connect(url)
         if isinstance(handler := getattr(self._filesystem, "handler", None), FSSpecHandler):
-            handler.fs.invalidate_cache()  # What was listed may have changed since.
-        #: Names that no store has, as text that is safe to show.
+            handler.fs.invalidate_cache()  # A cached listing may be out of date.
+        #: Names of directories that cannot be queues, as text that is safe to print.
         self.refused: list[str] = []
 
     def check(self) -> None:
@@ -86,7 +88,8 @@ class RemoteStore:
             raise NotAStore(path=shown(self.url), reason=reason)
 
     def names(self, directory: str) -> list[tuple[str, int | None]]:
-        """Sorted names below a directory, with sizes; None for directories. Without it: none."""
+        """The sorted names in a directory, with sizes; None for directories. Empty if there is no
+        such directory."""
         return sorted(
             (parts[0], size) for parts, size in self._listed(directory, False) if len(parts) == 1
         )
@@ -96,8 +99,8 @@ class RemoteStore:
             yield name.split("/"), size
 
     def _infos(self, directory: str, recursive: bool) -> Iterator[tuple[str, int | None, int]]:
-        """Names below a directory, with sizes (None for directories) and when each was changed: ns,
-        0 where nobody says."""
+        """The names in a directory, with sizes (None for directories) and times of the last change
+        (ns; 0 if unknown)."""
         from pyarrow.fs import FileSelector, FileType
 
         place = f"{self._base}/{directory}".rstrip("/")
@@ -110,7 +113,8 @@ class RemoteStore:
                 yield info.path[len(place) + 1 :].rstrip("/"), size, info.mtime_ns or 0
 
     def listing(self) -> Iterator[tuple[str, int, int]]:
-        """Every file of the store: its name, its size (bytes), when it was changed (ns)."""
+        """Every file of the store: its name, its size (bytes), and when it was last changed
+        (ns)."""
         for name, size, changed in self._infos("", True):
             if size is not None:
                 yield name, size, changed
@@ -133,7 +137,8 @@ class RemoteStore:
         return CommitLog(_NOWHERE, 1, files=RemoteFiles(self, paths.COMMIT_LOG, keep=4))
 
     def queues(self) -> list[RemoteQueue]:
-        """Every queue, sorted by topic and number; what no queue is called is :attr:`refused`."""
+        """Every queue, sorted by topic and queue id. Names that cannot be queues go to
+        :attr:`refused`."""
         found: dict[tuple[str, int], list[tuple[str, int]]] = {}
         self.refused = []
         for parts, size in self._listed(paths.CONSUME_QUEUE, True):
@@ -152,9 +157,9 @@ class RemoteStore:
         ]
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """One queue; what it is asked for is fetched in whole files.
+        """One queue. Its files are fetched as a whole when they are needed.
 
-        :raises FileLengthContradiction: its files are not of one length.
+        :raises FileLengthContradiction: its files do not have the same length.
         """
         paths.check_topic_directory(topic)
         files = RemoteFiles(self, f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}", keep=2, whole=True)
@@ -168,7 +173,7 @@ class RemoteStore:
         return [n for n, size in self.names(paths.INDEX) if size is not None and is_index_name(n)]
 
     def index_file(self, name: str) -> IndexFile:
-        """One index file; its items are fetched as they are read."""
+        """One index file. Its items are fetched when they are read."""
         if not is_index_name(name):
             raise RemoteUnreadable(path=shown(self.url), reason="no index file has such a name")
         path = url_path(self.url, f"{paths.INDEX}/{name}")
@@ -179,7 +184,7 @@ class RemoteStore:
         return IndexFile(mapped, self._config.index_geometry)
 
     def open(self, name: str) -> Any:
-        """A file to read at places."""
+        """Opens a file for reading at any position."""
         with told(self.url):
             return self._filesystem.open_input_file(f"{self._base}/{name}")
 

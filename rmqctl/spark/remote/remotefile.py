@@ -1,9 +1,9 @@
-"""Files of object storage as the engine has them, fetched in the ranges that it is about to read.
+"""Files in object storage, for the engine: the ranges that it is about to read are fetched.
 
-A file is an unnamed sparse file in the scratch directory, as long as the listing says, into which
-ranges are fetched. The engine tells what it is about to read, and works on it unchanged; a range
-that was not fetched is never looked at, so a hole is never taken for zeros of the log. Names of the
-other side only ever become parts of requests: the scratch files have no name, and end with their
+A file is represented by an unnamed sparse file in the scratch directory, as long as the listing
+says. The engine says what it will read, and that range is fetched into the sparse file. A range
+that was not fetched is never read, so a hole is never taken for zeros of the log. Names from the
+object storage are used only in requests: the scratch files have no names, and disappear with the
 process.
 """
 
@@ -21,15 +21,16 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import BLANK, LONGEST_PREFIX, LONGEST_TAIL, tail_position
 from rmqctl.spark.remote.urls import RemoteUnreadable, told, url_path
 
-#: What is fetched at least; zeros take no room on the disk.
+#: The unit of fetching (bytes). Pieces of zeros take no disk space.
 PIECE = 1 << 20
 _REQUEST = 8 << 20
-# A record's magic code is searched for behind its size, and never across extents.
+# Extents overlap by this, because a search for a record's magic code must see the size before it,
+# and does not go from one extent to the next.
 _OVERLAP = BLANK.size
 
 
 class Store(Protocol):
-    """Where the files are: :class:`rmqctl.spark.remote.remote.RemoteStore`."""
+    """The store of the files: :class:`rmqctl.spark.remote.remote.RemoteStore`."""
 
     @property
     def url(self) -> str: ...
@@ -56,10 +57,10 @@ class RemoteFiles(MappedFileQueue):
 
 
 class RemoteFile(MappedFile):
-    """A file of which only what was :meth:`load`-ed is there.
+    """A file of which only the ranges given to :meth:`load` are there.
 
-    Everything that reads without saying what is overridden to load first; the buffer itself must
-    be read only where :meth:`load` or :meth:`load_entry` was told of it.
+    Methods that read are overridden to load first. The buffer itself may be read only where
+    :meth:`load` or :meth:`load_entry` was called before.
     """
 
     def __init__(
@@ -70,14 +71,14 @@ class RemoteFile(MappedFile):
         self._loaded: set[int] = set()
         self._data: set[int] = set()
         super().__init__(path, _scratch(size), file_from_offset, False)
-        # Its holes are pieces of zeros, and those that nobody has asked for.
+        # Its holes are pieces of zeros, and pieces that were not fetched.
         self.whole = (0, size)
 
     def load(self, start: int, end: int) -> None:
-        """Fetches what is missing of a range, and a little behind it: who looks at a place sees
-        the fields of an entry there.
+        """Fetches what is missing of a range, and a little behind it, so that the fixed fields of
+        an entry at its end are there, too.
 
-        :raises RemoteUnreadable: the other side refuses, or has less than its listing says.
+        :raises RemoteUnreadable: the object storage refuses, or has less than its listing says.
         :raises OSError: the scratch disk is full.
         """
         end = min(end + LONGEST_PREFIX, self.size)
@@ -92,7 +93,7 @@ class RemoteFile(MappedFile):
             self._fetch(missing)
 
     def _fetch(self, numbers: list[int]) -> None:
-        """Fetches neighbouring pieces by one request."""
+        """Fetches neighbouring pieces with one request."""
         start, end = numbers[0] * PIECE, min((numbers[-1] + 1) * PIECE, self.size)
         with told(str(self.path)):
             if self._remote is None:
@@ -125,8 +126,8 @@ class RemoteFile(MappedFile):
         return super().read_aside(position, size)
 
     def extents(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The pieces of a range that hold data, fetched one after the other. They overlap by some
-        bytes, so that what is searched for is found where two of them meet."""
+        """The pieces of a range that have data, fetched one after the other. They overlap by some
+        bytes, so that a search also finds what is on the border of two."""
         start = max(start, 0)
         for low in range(start // PIECE * PIECE, end, PIECE):
             high = min(low + PIECE, end)
@@ -135,7 +136,7 @@ class RemoteFile(MappedFile):
                 yield max(low - _OVERLAP, start), high
 
     def end_of_first_data(self) -> int:
-        """Nobody knows without fetching it."""
+        """The end of the file: where its data ends is not known without fetching it."""
         return self.size
 
     def close(self) -> None:
@@ -148,7 +149,7 @@ def _holds_data(piece: memoryview) -> bool:
 
 
 def _scratch(size: int) -> int:
-    """A descriptor of a sparse file without a name, where Spark keeps what it spills."""
+    """A descriptor of an unnamed sparse file, in the directory to which Spark spills."""
     known = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     directory = next((name for name in known if name and os.path.isdir(name)), None)
     with tempfile.TemporaryFile(dir=directory) as file:

@@ -1,6 +1,6 @@
-"""Which stores a name means: a directory, a pattern of several, or a URL of either.
+"""Expands the names of stores: directories, patterns of directories, and URLs of both.
 
-Imports no Spark, for the commands that name stores before they ask for it.
+Does not import Spark, because commands use it before they start Spark.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from rmqctl.spark.session.staging import is_remote
 
 
 def matching(pattern: str) -> list[str]:
-    """The directories, or their URLs, that a pattern means, sorted; what has just that name comes
-    before any pattern.
+    """The directories, or URLs, that a pattern matches, sorted. If a directory has exactly this
+    name, it is not taken as a pattern.
 
-    :raises StoreNotFound, RemoteUnreadable: a URL means nothing, or cannot be listed.
+    :raises StoreNotFound, RemoteUnreadable: a URL matches nothing, or cannot be listed.
     """
     if is_remote(pattern):
         from rmqctl.spark.remote.remote import expand_url
@@ -40,7 +40,7 @@ def check_store(store: str) -> None:
 
 
 def expand(path: str) -> list[str]:
-    """The stores of a data source's path: one name, or several separated by commas.
+    """The stores of a data source's path, which is one name, or several separated by commas.
 
     :raises ValueError: a pattern matches nothing. :raises RmqctlError: a URL cannot be listed.
     """
@@ -49,7 +49,7 @@ def expand(path: str) -> list[str]:
 
 
 def expand_each(names: list[str]) -> list[str]:
-    """The same of names in which a comma is a part of the name."""
+    """Does the same for separate names, in which a comma is a part of the name."""
     stores: list[str] = []
     for name in names:
         found = matching(name)

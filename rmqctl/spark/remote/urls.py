@@ -1,7 +1,7 @@
-"""URLs of stores: what they are called, and the file systems behind them.
+"""URLs of stores, how they are shown, and their file systems.
 
-Filesystems are pyarrow's, for the schemes that it knows, else fsspec's. Keys and endpoints are
-found as those do it: in the environment of every node, or in the URL's query.
+File systems are those of pyarrow, for the schemes that it knows, else those of fsspec. They find
+keys and endpoints as usual: in the environment of each node, or in the URL's query.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SAME = {"s3a": "s3", "s3n": "s3"}
 
 
 class RemoteUnreadable(RmqctlError):
-    """The other side, or the network, refused: never a statement about the bytes."""
+    """The object storage, or the network, refused. This says nothing about the bytes."""
 
     template = (
         "cannot read {path}: {reason}. Check the address, the network, and the credentials in "
@@ -30,7 +30,7 @@ class RemoteUnreadable(RmqctlError):
 
 
 class UrlPath(PosixPath):
-    """A URL where the engine has paths: for messages only."""
+    """A URL in place of a path of the engine: only for messages."""
 
     url = ""
 
@@ -45,7 +45,7 @@ def url_path(url: str, name: str) -> UrlPath:
 
 
 def shown(store: str) -> str:
-    """A store's name for rows and messages: a URL without user, password and query."""
+    """The name of a store for rows and messages: a URL loses user, password and query."""
     if not is_remote(store):
         return store
     address = re.sub(r"^([^:]+://)[^/]*@", r"\1", store.partition("?")[0])
@@ -54,9 +54,9 @@ def shown(store: str) -> str:
 
 @lru_cache(maxsize=64)
 def connect(url: str) -> tuple[Any, str]:
-    """The filesystem of a URL, and the path in it.
+    """The file system of a URL, and the path in it.
 
-    :raises RemoteUnreadable: there is none for its scheme, or it cannot be reached.
+    :raises RemoteUnreadable: there is no file system for its scheme, or it cannot be reached.
     """
     from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
@@ -80,9 +80,10 @@ def connect(url: str) -> tuple[Any, str]:
 
 @contextmanager
 def told(url: str) -> Iterator[None]:
-    """Makes rmqctl's error of whatever a filesystem raises: their classes have nothing in common.
+    """Turns what a file system raises into an error of rmqctl: their exceptions have no common
+    class.
 
-    :raises RemoteUnreadable: instead.
+    :raises RemoteUnreadable: the file system has raised anything.
     """
     try:
         yield

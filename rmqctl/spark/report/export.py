@@ -1,4 +1,4 @@
-"""export: messages as Parquet, NDJSON or CSV, a directory a topic and day."""
+"""``export``: messages as Parquet, NDJSON or CSV, with a directory for each topic and day."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 FORMATS = {"parquet": "parquet", "ndjson": "json", "csv": "csv"}
 _NEEDED = ("topic", "store_time", "status")
-#: What only a line of NDJSON says beside its directory.
+#: Columns of which only lines of NDJSON have a cell. The topic is in the name of the directory,
+#: too.
 _IN_LINES = ("type", "topic")
 
 
@@ -36,8 +37,8 @@ def selected(
     since: int | None = None,
     until: int | None = None,
 ) -> DataFrame:
-    """The wanted messages, and the damage of the stores in files that may hold messages of these
-    times, with the columns that export itself needs. Bodies that are wanted are checked."""
+    """The wanted messages, and the damage in files that may have messages of these times, with the
+    columns that an export needs. If bodies are wanted, they are checked."""
     limits: list[tuple[str, str, str | int | None]] = [
         ("topic", "=", topic),
         ("store_timestamp", ">=", since),
@@ -54,7 +55,7 @@ def selected(
 def export(rows: DataFrame, columns: list[str], to: str, kind: str) -> Exported:
     """Writes the messages of :func:`selected`.
 
-    The directory appears whole, or not at all. :raises OutputExists: it holds something.
+    The directory appears complete, or not at all. :raises OutputExists: it is not empty.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -73,7 +74,8 @@ def export(rows: DataFrame, columns: list[str], to: str, kind: str) -> Exported:
         if not is_remote(place) and not runs_here(rows.sparkSession):
             sound = sound.where(_is_seen(place)(F.col("topic")))
         written = _written(columns, kind)
-        # A column by which files are parted is in no file, but in a line that is text already.
+        # Columns that name directories are not in the files. In lines of NDJSON, which are text by
+        # now, they are.
         are_lines = "topic" in written and not is_remote(place)
         if are_lines:
             line = F.to_json(F.struct(*(one.alias(name) for name, one in written.items())))
@@ -97,8 +99,9 @@ def export(rows: DataFrame, columns: list[str], to: str, kind: str) -> Exported:
 
 @contextmanager
 def _times_of_any_year(spark: SparkSession) -> Iterator[None]:
-    """Has Parquet hold times as an export without Spark writes them, unless the session says how.
-    By default they are INT96: of such a time after 2262 pyarrow and others make another one."""
+    """Makes Spark write times to Parquet as an export without Spark does, unless the session is
+    configured otherwise. Spark's default is INT96, of which pyarrow and others misread times after
+    2262."""
     if spark.conf.get(TIMES, None) is not None:
         yield
         return
@@ -110,8 +113,8 @@ def _times_of_any_year(spark: SparkSession) -> Iterator[None]:
 
 
 def _is_seen(place: str) -> Any:
-    """A condition that holds for every row, and is false to nobody: it raises :class:`NotShared`
-    in a task on a node without the place, whose files would be on that node's own disk."""
+    """A condition that is always true. In a task on a node that does not see ``place``, so that its
+    files would be on that node's own disk, it raises :class:`NotShared`."""
     from pyspark.sql.pandas.functions import arrow_udf
 
     def look(column: pa.Array) -> pa.Array:
@@ -123,7 +126,8 @@ def _is_seen(place: str) -> Any:
 
 
 def _written(columns: list[str], kind: str) -> dict[str, Column]:
-    """Columns as a format can hold them: bodies as Base64 in text, properties as JSON in CSV."""
+    """The columns as a format can hold them: in text, bodies as Base64; in CSV, properties as
+    JSON."""
     from pyspark.sql import functions as F
 
     base64 = F.translate(F.base64("body"), "\r\n", "")
@@ -137,7 +141,7 @@ def _written(columns: list[str], kind: str) -> dict[str, Column]:
 
 
 def _named_as_lines(directory: Path) -> None:
-    """Gives files of lines the name of JSON, and their checksums theirs."""
+    """Renames files of lines, which Spark has written as text, and their checksums to ``.json``."""
     for path in directory.rglob("part-*.txt"):
         checksums = path.with_name(f".{path.name}.crc")
         path = path.rename(path.with_suffix(SUFFIXES["ndjson"]))

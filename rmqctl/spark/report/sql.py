@@ -1,6 +1,7 @@
 """SQL over the views ``messages``, ``units``, ``index_items`` and ``queues``.
 
-The views have all columns; a query reads those that it uses (:mod:`rmqctl.spark.source.rules`).
+The views have all columns, but a query reads only those that it uses
+(:mod:`rmqctl.spark.source.rules`).
 """
 
 from __future__ import annotations
@@ -50,18 +51,18 @@ class _Queue(NamedTuple):
 
 
 def query(spark: SparkSession, text: str, stores: list[str], options: dict[str, str]) -> DataFrame:
-    """The result of a query over the stores' views. The session's own views of their names are put
-    back, and there are none of them afterwards; over Spark Connect, where a query is looked at
-    again when it runs, they stay the stores'.
+    """The result of a query over the views of the stores. Afterwards the views are removed, and
+    views of the session with the same names are restored. Over Spark Connect the views of the
+    stores stay, because a query is analysed again when it runs.
 
-    :raises UsageError: the query is of a view that there is not.
+    :raises UsageError: the query names a view that does not exist.
     """
     from pyspark.errors import AnalysisException
 
     with _put_back(spark, NAMES):
         _queues(spark, stores, options).createOrReplaceTempView("queues")
         for view, structure in VIEWS.items():
-            # Bodies that the query does not read are not checked either.
+            # If the query does not read bodies, their CRCs are not checked.
             rows = scan(spark, stores, structure, "*", **options, checkCrc="auto")
             rows.createOrReplaceTempView(view)
         try:
@@ -75,11 +76,11 @@ def query(spark: SparkSession, text: str, stores: list[str], options: dict[str, 
 
 @contextmanager
 def _put_back(spark: SparkSession, names: Sequence[str]) -> Iterator[None]:
-    """Afterwards the temporary views of these names are those that there were before."""
+    """Restores the temporary views of these names when the context is left."""
     if is_connect(spark):
         yield
         return
-    # Whoever asks Spark's public catalog makes it create its warehouse, a directory, here.
+    # Spark's public catalog must not be used: it would create its warehouse, a directory, here.
     known = spark._jsparkSession.sessionState().catalog()
     before = {name: spark.table(name) for name in names if known.getTempView(name).isDefined()}
     try:
@@ -92,9 +93,9 @@ def _put_back(spark: SparkSession, names: Sequence[str]) -> Iterator[None]:
 
 
 def _queues(spark: SparkSession, stores: list[str], options: dict[str, str]) -> DataFrame:
-    """One row a queue, made by tasks when a query asks for them: there may be more than the driver
-    should hold, or open. Those of URLs are what their units say: a unit behind the end of the log
-    counts, and a queue without units has no row."""
+    """One row for each queue, made by tasks when a query needs them: there may be more queues than
+    the driver should hold, or open. For URLs they are made from the units: so units behind the end
+    of the log count, and a queue without units has no row."""
     from pyspark.sql import functions as F
 
     settings = ReadSettings("queue", stores, broker_config(options.get("brokerConf", "")))
@@ -126,8 +127,8 @@ def _queues(spark: SparkSession, stores: list[str], options: dict[str, str]) -> 
 
 
 def _local_queues(spark: SparkSession, stores: list[str], settings: ReadSettings) -> DataFrame:
-    """Those of stores in files: each task takes those of one store whose names make its number,
-    whichever others come or go meanwhile."""
+    """The queues of stores in directories. Each task takes the queues of one store that the hash of
+    their names assigns to it, so it does not matter if other queues come or go meanwhile."""
     from rmqctl.spark.mend.facts import arrow_batches, rows_of
 
     tasks = parallelism(spark)
@@ -170,17 +171,17 @@ def _queue_rows(root: str, first: int, step: int, settings: ReadSettings) -> Ite
 
 
 def plain(result: DataFrame) -> Iterator[dict[str, Any]]:
-    """A result as rows of the command line, one partition at a time in memory: bytes as Base64,
-    times as ISO 8601 in UTC, and what JSON has no form for as Spark writes it.
+    """A result as rows of the command line, with one partition at a time in memory. Bytes are
+    Base64, times ISO 8601 in UTC, and values that JSON cannot express are as Spark writes them.
 
-    :raises UsageError: two columns have one name, or one has that of the rows' own field.
+    :raises UsageError: two columns have the same name, or one is called ``type``.
     """
     names = ["type", *result.columns]
     for name in names:
         if names.count(name) > 1:
             reason = f"a row would have two fields {name}: give the column another name with AS."
             raise UsageError(reason=reason)
-    # By number: a name may hold anything, and differ from another in case only.
+    # Columns are renamed to numbers: their names may have any characters, or differ only in case.
     numbered = result.toDF(*map(str, range(len(result.columns))))
     shown = numbered.select(*(_shown(field) for field in numbered.schema))
     kinds = [field.dataType for field in shown.schema]
@@ -190,8 +191,8 @@ def plain(result: DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _shown(field: StructField) -> Column:
-    """A column as Spark hands it over: PySpark has no values for all types, and none for times
-    that this process's own zone would carry out of the calendar."""
+    """A column in a form that PySpark can return. It has no Python values for some types, nor for
+    times that are outside the calendar in this process's time zone."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -223,7 +224,7 @@ def _plain(value: Any, kind: DataType) -> Any:
             for name, inner in value.items()
         }
     if isinstance(kind, TimestampType):
-        # PySpark gives it without a zone, in this process's own.
+        # PySpark returns it without a zone, in this process's time zone.
         return value.astimezone(UTC).isoformat()
     if isinstance(value, bytes | bytearray):
         return b64encode(value).decode("ascii")

@@ -1,8 +1,8 @@
 """Statistics of the messages of one or several stores, as rows.
 
-One pass groups by everything that is asked for, and the sections are sums over its groups; a second
-one looks for keys that more than one message of a topic has. Where the groups are few the driver
-makes these sums, as ``stats`` does without Spark: a job takes longer than all of them.
+A first pass groups by everything that is needed, and the sections are sums over its groups. A
+second pass finds keys that several messages of a topic have. If there are few groups, the driver
+makes the sums, as ``stats`` does without Spark, because a job takes longer than all of them.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 
     from rmqctl.rows import Row
 
-#: Rows, of groups or of keys, that the driver takes: some megabytes.
+#: The most rows, of groups or of keys, that the driver takes: some megabytes.
 _FEW = 20_000
-#: Where damage is; null for every message, so that messages are not kept apart by it.
+#: Columns of the place of damage. They are null for all messages, so that these are grouped
+#: together.
 _PLACE = ("store", "physical_offset", "length", "reason")
 
 _COLUMNS = [
@@ -64,7 +65,7 @@ _COLUMNS = [
 
 
 class LogSums(NamedTuple):
-    """Messages and bytes of one store, and from when to when (milliseconds) they were stored."""
+    """Messages and bytes of one store, and the first and last store time (epoch milliseconds)."""
 
     messages: int = 0
     bytes: int = 0
@@ -79,16 +80,18 @@ def statistics(
     top: int,
     waits: Waiting | None = None,
 ) -> Iterator[Row]:
-    """Rows ``store``, then of each section, ``consumer_group``, ``unreadable``, ``duplicate_key``,
-    what ``waits``, and ``summary``, whose ``damages`` are places that cannot be read.
+    """Yields rows ``store``, the rows of each section, ``consumer_group``, ``unreadable``,
+    ``duplicate_key``, the rows of ``waits``, and ``summary``, whose ``damages`` counts places that
+    cannot be read.
 
-    Stores and the sections with an order of their own (hour, size, delay) come whole, the others
-    with the ``top`` groups of most messages, and unreadable places with the first ``top``.
+    Stores, and the sections that are ordered by value (hour, size, delay), are complete. Of the
+    other sections the ``top`` groups with the most messages are given, and of unreadable places
+    the first ``top``.
     """
     waits = waits or Waiting()
     rows = scan(spark, stores, "commitlog", _COLUMNS, (), **options)
-    # What is kept stays in as many parts as a shuffle has, 200 by default, and each of them would
-    # open as many files again in every job after it.
+    # Persisted rows stay in as many partitions as a shuffle has, 200 by default, and each of them
+    # would open as many files again in every later job.
     everything = _groups(rows).coalesce(4 * parallelism(spark)).persist()
     try:
         few = _few(everything)
@@ -114,7 +117,7 @@ def statistics(
 
 
 def _few(rows: DataFrame) -> list[SparkRow] | None:
-    """All rows, by one job, where they are few; else None."""
+    """All rows, from one job, if they are few; else None."""
     found = rows.limit(_FEW + 1).collect()
     return found if len(found) <= _FEW else None
 
@@ -122,7 +125,7 @@ def _few(rows: DataFrame) -> list[SparkRow] | None:
 def _small(
     groups: list[SparkRow], counts: Sums, stores: list[str], options: dict[str, str], top: int
 ) -> Iterator[Row]:
-    """All rows down to the places that cannot be read, by sums that the driver makes."""
+    """All rows up to the unreadable places, from sums that the driver makes."""
     yield from _store_rows(_logs_of(groups), stores, options)
     for name in SECTIONS:
         if name != "broker" or len(stores) > 1:
@@ -161,7 +164,7 @@ def _counts(groups: list[SparkRow]) -> Sums:
 def _large(
     everything: DataFrame, stores: list[str], options: dict[str, str], top: int
 ) -> Iterator[Row]:
-    """The same rows, each kind of them by a job of its own."""
+    """The same rows, with a job for each kind."""
     groups = everything.where("not is_damage")
     yield from _store_rows(_logs(groups), stores, options)
     for name, keys in SECTIONS.items():
@@ -172,7 +175,8 @@ def _large(
 
 
 def _most_duplicates(found: DataFrame, top: int) -> tuple[list[SparkRow], int, int]:
-    """The ``top`` keys that most messages have, how many keys there are, and how many messages."""
+    """The ``top`` keys with the most messages, the number of all such keys, and that of their
+    messages."""
     few = _few(found)
     if few is not None:
         few.sort(key=lambda row: (-row["messages"], *map(order, row[:3])))
@@ -217,7 +221,7 @@ def _groups(rows: DataFrame) -> DataFrame:
 
 
 def _size_class(length: Column) -> Column:
-    """The power of two that a length does not exceed."""
+    """The smallest power of two that a length does not exceed."""
     from pyspark.sql import functions as F
 
     return (
@@ -226,7 +230,7 @@ def _size_class(length: Column) -> Column:
 
 
 def _delay_class(delay: Column) -> Column:
-    """The limit that a delay does not exceed; null beyond the last one."""
+    """The smallest limit that a delay does not exceed; null beyond the last limit."""
     from pyspark.sql import functions as F
 
     found = F.lit(None).cast("bigint")
@@ -248,7 +252,7 @@ def _section(groups: DataFrame, name: str, keys: tuple[str, ...], top: int) -> I
         return
     measures = ("messages", "bytes") if name in BY_BYTES_TOO else ("messages",)
     tops = [sums.orderBy(*_most(measure), *keys).limit(top) for measure in measures]
-    # One job for both: the sums are made once.
+    # Both are made by one job, so that the sums are computed once.
     found = {
         tuple(row[key] for key in keys): [row["messages"], row["bytes"]]
         for row in reduce(DataFrame.unionAll, tops).collect()
@@ -291,7 +295,8 @@ def _store_rows(
 
 
 def _consumer_groups(groups: DataFrame, top: int) -> Iterator[Row]:
-    """Groups with retries or dead letters, those with most of both first."""
+    """Rows of the consumer groups that have retries or dead letters. Those with the most come
+    first."""
     from pyspark.sql import functions as F
 
     topic = F.col("topic")
@@ -354,7 +359,7 @@ def _summary(everything: DataFrame, stores: int, waits: Waiting) -> Row:
         "stores": stores,
         **summary,
         "damages": damaged["damages"] or 0,
-        # Counted after it.
+        # These are counted later.
         "duplicate_keys": 0,
         "messages_with_duplicate_key": 0,
         "waiting": waits.waiting,
@@ -363,7 +368,7 @@ def _summary(everything: DataFrame, stores: int, waits: Waiting) -> Row:
 
 
 def _duplicates(rows: DataFrame) -> DataFrame:
-    """Keys that more than one message of a topic has; ``kind`` is the property that holds it."""
+    """Keys that more than one message of a topic has. ``kind`` is the property with the key."""
     from pyspark.sql import functions as F
 
     properties = F.col("properties")

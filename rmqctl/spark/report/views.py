@@ -1,5 +1,5 @@
-"""The names of the views of ``sql``, and whether a query names others: that is told before Spark is
-started, which takes seconds."""
+"""The names of the views of ``sql``. Checks the names in a query before Spark is started, which
+takes seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rmqctl.errors import UsageError
 
-#: Views of structures of the data source; ``queues`` is made of the stores themselves.
+#: The views that are structures of the data source. The view ``queues`` is made from the stores.
 VIEWS = {"messages": "commitlog", "units": "queue", "index_items": "index"}
 NAMES = (*VIEWS, "queues")
 
@@ -17,24 +17,24 @@ _TOKEN = re.compile(
     r"""|`(?P<quoted>(?:[^`]|``)*)`|(?P<word>[A-Za-z_]\w*)|(?P<other>.)""",
     re.DOTALL,
 )
-#: With these words FROM may stand before something else, or a name be one of the query's own.
+#: Words after which FROM may be followed by something else, or which define names in the query.
 _NOT_KNOWN = frozenset({"WITH", "EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "OVERLAY", "DISTINCT"})
-#: What stands behind FROM or JOIN without being a name.
+#: Words that may follow FROM or JOIN, and are not names.
 _NO_NAMES = frozenset({"LATERAL", "VALUES", "TABLE", "STREAM", "ONLY", "SELECT", "UNNEST"})
 
 
 class _Word(NamedTuple):
-    """A word of a query; ``keyword`` is empty where it can be none."""
+    """A word of a query. ``keyword`` is empty if it cannot be a keyword."""
 
     text: str
     keyword: str
 
 
 def check_views(query: str) -> None:
-    """Looks at the names behind FROM and JOIN where they are plain ones. What this does not
-    understand, or where a name may be the query's own, Spark says of it.
+    """Checks the plain names after FROM and JOIN. Queries that are too complex for this, or that
+    may define names, are left to Spark.
 
-    :raises UsageError: one is no view.
+    :raises UsageError: a name is not a view.
     """
     words = list(_words(query))
     keywords = {word.keyword for word in words}
@@ -53,12 +53,12 @@ def check_views(query: str) -> None:
 
 
 def no_view(name: str) -> UsageError:
-    """The error of a query that names something else."""
+    """The error for a name that is not a view."""
     return UsageError(reason=f"there is no view {name}: there are {', '.join(NAMES)}.")
 
 
 def _words(query: str) -> list[_Word]:
-    """A query without blanks, comments and strings."""
+    """The words of a query, without blanks, comments and strings."""
     words = []
     for found in _TOKEN.finditer(query):
         if found["quoted"] is not None:

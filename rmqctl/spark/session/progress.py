@@ -1,4 +1,4 @@
-"""Progress of Spark's jobs, as Spark itself counts its tasks."""
+"""The progress of Spark's jobs, by Spark's own counts of tasks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from pyspark import StatusTracker
     from pyspark.sql import SparkSession
 
-#: What a whole command counts to.
+#: The count at the end of a command.
 TOTAL = 1000
 _SECONDS = 0.2
 
 
 def _tasks(tracker: StatusTracker) -> tuple[int, int]:
-    """How many tasks the running stages have, and how many of those are done."""
+    """How many tasks the running stages have, and how many of these are done."""
     total = finished = 0
     for stage in tracker.getActiveStageIds():
         info = tracker.getStageInfo(stage)
@@ -31,17 +31,17 @@ def _tasks(tracker: StatusTracker) -> tuple[int, int]:
 
 @contextmanager
 def watched(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[None]:
-    """Calls ``advance`` with a number from 0 to :data:`TOTAL` as the tasks of the jobs that run
-    within are done; on the way out jobs that still run are cancelled.
+    """Calls ``advance`` with a number from 0 to :data:`TOTAL` as tasks of the jobs in the context
+    are done. When the context is left, jobs that still run are cancelled.
 
-    Jobs come one after the other and nobody knows how many: a later one never takes the bar back.
+    The number of jobs is not known beforehand. The count never goes back when another job begins.
     """
     context = getattr(spark, "_sc", None)
     if context is None:  # Spark Connect
         yield
         return
     done = threading.Event()
-    # A context that is stopped gives none.
+    # A stopped context has no tracker.
     tracker = context.statusTracker()
 
     def poll() -> None:
@@ -50,7 +50,7 @@ def watched(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[Non
             try:
                 total, finished = _tasks(tracker)
             except end_of_java():
-                return  # A bar is no reason to say so.
+                return  # The error is not worth a message: only the progress bar needs the counts.
             if total:
                 reached = max(reached, TOTAL * finished // total)
                 advance(min(reached, TOTAL - 1))
@@ -63,7 +63,7 @@ def watched(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[Non
         try:
             context.cancelAllJobs()
         except end_of_java():
-            pass  # Its jobs have ended with it, or will soon.
+            pass  # The jobs have ended with the session, or will soon.
         raise
     finally:
         done.set()

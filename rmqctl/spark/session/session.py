@@ -1,7 +1,7 @@
-"""A Spark session for one command: quiet, local unless told otherwise, and gone afterwards.
+"""Starts a Spark session for one command, and ends it afterwards. It is local by default.
 
-What Spark and its Python workers print goes to an unnamed file, whose end is shown when Spark does
-not start. Executors elsewhere get this package as a zip; its own requirements (numpy, isal,
+The output of Spark and its Python workers goes to an unnamed file, whose end is shown if Spark does
+not start. Executors on other machines get this package as a zip. Its requirements (numpy, isal,
 construct) must be installed there.
 """
 
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ANSWER_SECONDS = 10
-#: So long Java has to end and to remove what it made before it had a directory of its own.
+#: How long Java may take to end, and to remove files that it made outside of its own directory.
 _END_SECONDS = 60
-#: How times are in Parquet, and the form that holds those of any year.
+#: The setting for the type of times in Parquet, and the type that can hold times of any year.
 TIMES, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
-#: Of queries. What is kept of one (``persist``) are groups, few mostly: without this each of 200
-#: parts of them, most without a row, is a task of its own.
+#: Settings for queries. Persisted rows are groups, of which there are mostly few: without this each
+#: of 200 partitions, most of them empty, would be a task.
 _QUERIES = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     TIMES: MICROSECONDS,
 }
-#: Bytes of a socket's path that the system takes, and of the name that PySpark gives one in its
-#: directory (``/.`` a UUID ``.sock``).
+#: The most bytes of a socket's path, and the bytes of the name that PySpark gives to a socket in
+#: its directory (``/.``, a UUID, ``.sock``).
 _SOCKET_PATH, _SOCKET_NAME = 107, 43
 _TOP = Path(__file__).parents[3]
 _PACKAGES = ("rmqctl", "formats")
 
 
 class NoMaster(RmqctlError):
-    """Nobody listens where the master should; Spark itself would try for minutes."""
+    """Nothing listens at the address of the master. Spark itself would try for minutes."""
 
     template = "no master of Spark answers at {master}: {reason}. Start it, or correct its address."
 
@@ -79,12 +79,13 @@ def _missing(reason: str) -> SparkMissing:
 
 
 def is_local(master: str) -> bool:
-    """Whether executors are this process's own."""
+    """Whether the executors run in this machine's Java process."""
     return master == "local" or master.startswith("local[")
 
 
 def runs_here(spark: SparkSession) -> bool:
-    """Whether the executors of a session are on this machine; of Spark Connect nobody knows."""
+    """Whether the executors of a session are on this machine. With Spark Connect that is not
+    known."""
     context = getattr(spark, "_sc", None)
     return context is not None and is_local(context.master)
 
@@ -94,7 +95,10 @@ def _on_loopback(master: str) -> bool:
 
 
 def check_master(master: str) -> None:
-    """:raises NoMaster: nobody listens at an address of a standalone master or a Connect server."""
+    """Checks the address of a standalone master or a Connect server.
+
+    :raises NoMaster: nothing listens there.
+    """
     match = re.match(r"(spark|sc)://([^/;]+)", master)
     if match is None:
         return
@@ -116,9 +120,9 @@ def check_master(master: str) -> None:
 
 @contextmanager
 def session(master: str, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session that is stopped, and whose Java process ends, when the context is left.
+    """A session. When the context is left, it is stopped, and its Java process ends.
 
-    :raises SparkMissing, SparkFailed, NoMaster: there is none to be had.
+    :raises SparkMissing, SparkFailed, NoMaster: it cannot be started.
     """
     check_spark()
     check_master(master)
@@ -143,7 +147,7 @@ def _settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        # Rows of packed units are megabytes each.
+        # Each row of packed units has megabytes.
         "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",
     }
     if _on_loopback(master):
@@ -155,8 +159,8 @@ def _settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _interrupts_kept() -> Iterator[list[int]]:
-    """Ctrl-C waits, in the list, while Java starts: an interrupted start leaves a Java process
-    behind that nothing ends. A second Ctrl-C does not wait."""
+    """Defers Ctrl-C while Java starts, and notes it in the list: an interrupted start would leave a
+    Java process behind that nothing ends. A second Ctrl-C is not deferred."""
     told: list[int] = []
     before = signal.getsignal(signal.SIGINT)
     if before == signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
@@ -176,8 +180,8 @@ def _interrupts_kept() -> Iterator[list[int]]:
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Keeps the handler of Ctrl-C. PySpark's own one calls Java from within the handler, which
-    fails, with a traceback, in the middle of another call; jobs are cancelled on the way out."""
+    """Keeps the handler of Ctrl-C. PySpark's handler calls Java, which fails with a traceback if it
+    interrupts another call. Jobs are cancelled when the contexts are left."""
     before = signal.getsignal(signal.SIGINT)
     yield
     if threading.current_thread() is threading.main_thread():
@@ -185,12 +189,13 @@ def _own_interrupts() -> Iterator[None]:
 
 
 def _silence() -> None:
-    """Spark logs a query's error as JSON on stderr before it raises it, py4j a call cut short."""
+    """Silences logging to stderr: Spark logs the error of a query as JSON before it raises it, and
+    py4j logs interrupted calls."""
     import logging
 
     from pyspark.logger import PySparkLogger
 
-    # py4j uses the root logger, which gets a handler to stderr when it has none.
+    # py4j uses the root logger, which writes to stderr if it has no handler.
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(logging.NullHandler())
 
@@ -221,11 +226,11 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
                 with _own_interrupts():
                     context = SparkContext(gateway=gateway, conf=settings)
                     spark = SparkSession(context)
-                # Else made with the first query, which may be when Java, told to end, has removed
-                # its directories already.
+                # Otherwise the first query makes it, which may be after Java was told to end and
+                # has removed its directories.
                 spark._jsparkSession.artifactManager()
                 if not is_local(master):
-                    # Executors fetch it from its place when they start.
+                    # Executors fetch the zip when they start.
                     context.addPyFile(code_zip(context._temp_dir))
             except BaseException:
                 _end(gateway, places)
@@ -237,11 +242,11 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
         raise SparkFailed(reason=_why(error, log)) from error
 
     def close() -> None:
-        # A second Ctrl-C must not leave the Java process behind.
+        # Ignore Ctrl-C here: it must not leave the Java process behind.
         try:
             context.stop()
         except end_of_java():
-            pass  # It stops everything.
+            pass  # Ending the Java process stops everything.
         finally:
             _end(gateway, places)
             log.close()
@@ -250,10 +255,9 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
 
 
 def _own_directory(gateway: Any, places: list[str]) -> str:
-    """Makes a directory in Java's one for temporary files, for those of this session, and adds it
-    to the session's places; which it is. Java removes all of them at its end, also when this
-    process was killed. What the queries and tasks that it ended so wrote meanwhile is left to
-    :func:`_end`."""
+    """Makes a directory for this session in Java's directory for temporary files, adds it to
+    ``places``, and returns it. Java removes it when it ends, also if this process was killed. What
+    interrupted queries and tasks still write into it meanwhile is left to :func:`_end`."""
     try:
         system, name = gateway.jvm.java.lang.System, "java.io.tmpdir"
         place = tempfile.mkdtemp(prefix="rmqctl-spark-", dir=system.getProperty(name))
@@ -269,8 +273,8 @@ def _own_directory(gateway: Any, places: list[str]) -> str:
 
 
 def _sockets(place: str) -> dict[str, str]:
-    """Has Java and Python talk through sockets in a directory, where its name is short enough. By
-    TCP most tasks wait for the system to acknowledge what has come, which it puts off for 40 ms.
+    """The settings with which Java and Python use Unix sockets in a directory, if its name is short
+    enough. With TCP most tasks wait for a delayed acknowledgement, for 40 ms.
     """
     if len(os.fsencode(place)) + _SOCKET_NAME > _SOCKET_PATH:
         return {}
@@ -293,7 +297,7 @@ def _connect(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
             with tempfile.TemporaryDirectory() as directory:
                 spark.addArtifacts(code_zip(directory), pyfile=True)
         except BaseException:
-            spark.stop()  # Else the server keeps it.
+            spark.stop()  # Otherwise the server keeps the session.
             raise
     except Exception as error:
         raise SparkFailed(reason=first_line(error)) from error
@@ -301,8 +305,8 @@ def _connect(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
 
 
 def _end(gateway: Any, places: list[str]) -> None:
-    """Ends the Java process and forgets it, so that another session may start; removes its
-    directories."""
+    """Ends the Java process, makes PySpark forget it, so that another session can start, and
+    removes its directories."""
     from pyspark import SparkContext
 
     SparkContext._gateway = SparkContext._jvm = None
@@ -326,8 +330,8 @@ def _remove(places: list[str]) -> None:
 
 @contextmanager
 def _environment(master: str, java: Mapping[str, str]) -> Iterator[None]:
-    """What Spark's processes inherit: this Python, the place of this package, no other address,
-    and where Java is."""
+    """Sets the environment for Spark's processes: this Python, the directory of this package, no
+    other master, and the place of Java."""
     wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **java}
     if is_local(master):
         inherited = os.environ.get("PYTHONPATH")
@@ -343,7 +347,7 @@ def _environment(master: str, java: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        # PYSPARK_PYTHON stays: tasks are given its name when they are made.
+        # PYSPARK_PYTHON stays set, because tasks take its value when they are made.
         for name, value in before.items():
             if name.startswith("PYSPARK"):
                 continue
@@ -354,14 +358,15 @@ def _environment(master: str, java: Mapping[str, str]) -> Iterator[None]:
 
 
 def _has_utf8_names() -> bool:
-    """Whether Java takes names of files for UTF-8, as Python does in any locale: in another one it
-    cannot write those of a topic or a directory that are not ASCII."""
+    """Whether Java takes file names as UTF-8, as Python does in any locale. In other locales Java
+    cannot write names of topics or directories that are not ASCII."""
     told = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     return re.search("utf-?8", next(filter(None, told), ""), re.IGNORECASE) is not None
 
 
 def code_zip(directory: str) -> str:
-    """This package as a zip in a directory, for executors that have none; its path."""
+    """Writes this package as a zip into a directory, for executors that do not have it. Returns the
+    path of the zip."""
     path = Path(directory) / "rmqctl-code.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in _PACKAGES:
@@ -371,7 +376,7 @@ def code_zip(directory: str) -> str:
 
 
 def _why(error: Exception, log: IO[bytes]) -> str:
-    """The last line of the log that says something, else the error's own."""
+    """The last useful line of the log, or else of the error."""
     log.seek(0)
     lines = log.read().decode("utf-8", "replace").splitlines()
     told = [line for line in lines if re.search(r"Exception|Error", line)]

@@ -1,9 +1,10 @@
-"""Spark's directory as a local session is to see it: without the zip of PySpark's sources.
+"""Makes a copy, of links, of Spark's directory for local sessions, without the zip of PySpark.
 
-Spark puts ``python/lib/pyspark.zip`` of ``SPARK_HOME`` in front of all that its Python processes
-import. Python keeps nothing compiled in a zip: each of the five to eight processes that a first
-query starts would compile PySpark anew, half a second of processor time. The workers of a local
-session are this Python, which has the same PySpark, compiled, among its own packages.
+Spark puts ``python/lib/pyspark.zip`` of ``SPARK_HOME`` first on the import path of its Python
+processes. Python does not cache compiled modules of a zip. So each of the five to eight processes
+that a first query starts would compile PySpark again, which takes half a second of processor time.
+The workers of a local session run this Python, which has the same PySpark, compiled, among its
+packages.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from pathlib import Path
 
 from rmqctl.engine.files.owndirectory import OwnDirectory
 
-#: What of it is Python: the zip and PySpark's sources.
+#: The part of Spark's directory that is Python: the zip, and PySpark's sources.
 _LEFT_OUT = "python"
 #: The directories of links that this process has, by path.
 _links: dict[str, OwnDirectory] = {}
 
 
 def links_to_spark() -> str | None:
-    """A new directory of links to what Spark consists of but for its Python, for
-    :func:`remove_links` when Java has ended; None where workers might not find this PySpark without
-    the zip, or somebody has chosen ``SPARK_HOME``. What a kill of both has left goes first."""
+    """Makes a new directory of links to everything in Spark's directory except its Python. Call
+    :func:`remove_links` when Java has ended. None if workers might not find this PySpark without
+        the zip, or if ``SPARK_HOME`` is set. Directories that killed processes have left are
+        removed first."""
     home = _own_spark()
     if home is None:
         return None
@@ -32,7 +34,7 @@ def links_to_spark() -> str | None:
     _links[links] = own
     try:
         for entry in home.iterdir():
-            # Packages of PySpark have nothing that Java reads.
+            # Java reads nothing of PySpark's packages.
             if entry.is_dir() and entry.name != _LEFT_OUT and not (entry / "__init__.py").exists():
                 Path(links, entry.name).symlink_to(entry)
     except BaseException:
@@ -42,14 +44,15 @@ def links_to_spark() -> str | None:
 
 
 def remove_links(links: str) -> None:
-    """Removes a directory of :func:`links_to_spark`; of others nothing."""
+    """Removes a directory that :func:`links_to_spark` has made, and no other one."""
     own = _links.pop(links, None)
     if own is not None:
         own.remove()
 
 
 def _own_spark() -> Path | None:
-    """The Spark that came with PySpark, when any start of this Python finds PySpark and py4j."""
+    """The directory of the Spark that came with PySpark, if every start of this Python finds
+    PySpark and py4j; else None."""
     import py4j
     import pyspark
 

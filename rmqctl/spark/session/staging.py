@@ -1,4 +1,5 @@
-"""Where Spark's results go: to a new directory that appears whole, or to another file system."""
+"""Where Spark writes results: into a new directory that appears complete, or to another file
+system."""
 
 from __future__ import annotations
 
@@ -24,12 +25,13 @@ __all__ = [
     "remove_abandoned",
 ]
 
-#: New directories that were given up.
+#: New directories that were abandoned.
 _abandoned: list[Path] = []
 
 
 class NotShared(RmqctlError):
-    """What a task writes on such a node would be nowhere."""
+    """A node does not see a directory that all nodes must share: what its tasks write would be
+    lost."""
 
     template = (
         "a worker of Spark does not see {path}. Write to a place that every node sees under the "
@@ -38,15 +40,15 @@ class NotShared(RmqctlError):
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path names another file system than the machine's."""
+    """Whether a path is in another file system than this machine's, such as ``s3://``."""
     return re.match(r"[a-z][a-z0-9+.-]*://", path) is not None and not path.startswith("file://")
 
 
 @contextmanager
 def in_new_directory(path: str) -> Iterator[str]:
-    """Where to build what shall be ``path``. Elsewhere (``s3://``) that is the place itself, and
-    Spark's own commit must do. Errors as of
-    :func:`~rmqctl.engine.files.newdirectory.new_directory`."""
+    """The directory in which to build ``path``. In another file system (``s3://``) it is ``path``
+    itself, and only Spark's own commit protects it. Raises what
+    :func:`~rmqctl.engine.files.newdirectory.new_directory` raises."""
     if is_remote(path):
         yield path
         return
@@ -59,9 +61,9 @@ def in_new_directory(path: str) -> Iterator[str]:
 
 @contextmanager
 def noted_if_given_up(building: Path) -> Iterator[None]:
-    """Around what tasks write to the place that
-    :func:`~rmqctl.engine.files.newdirectory.new_directory` lends: after an error, or Ctrl-C,
-    :func:`remove_abandoned` knows of it."""
+    """A context for tasks that write to the directory of
+    :func:`~rmqctl.engine.files.newdirectory.new_directory`. After an error, or Ctrl-C, it notes the
+    directory for :func:`remove_abandoned`."""
     try:
         yield
     except BaseException:
@@ -70,8 +72,8 @@ def noted_if_given_up(building: Path) -> Iterator[None]:
 
 
 def remove_abandoned() -> None:
-    """Removes what tasks wrote to a new directory after it was given up and removed: Ctrl-C ends
-    this side of a query, and Java's goes on until the session ends. Call it then."""
+    """Removes what tasks have written to a new directory after it was abandoned and removed. Ctrl-C
+    ends only this side of a query; Java goes on until the session ends. Call this after that."""
     while _abandoned:
         building = _abandoned.pop()
         if not building.is_dir():
@@ -79,6 +81,6 @@ def remove_abandoned() -> None:
         try:
             lock = made_anew(building, building)
         except (OutputInUse, OSError):
-            continue  # Somebody builds there anew, or nobody may.
+            continue  # Another process builds there now, or it cannot be removed.
         building.rmdir()
         os.close(lock)

@@ -1,4 +1,4 @@
-"""From rows to a new store, or to the end of one that is there.
+"""Writes rows to a new store, or appends them to an existing one.
 
 Other rooms use:
 

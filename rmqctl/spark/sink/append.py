@@ -1,14 +1,14 @@
-"""Rows at the end of a store that is there: of a batch job, or batch by batch of a stream.
+"""Appends rows to an existing store: those of a batch job, or of a stream, batch by batch.
 
-1. Each task checks its rows and sets them aside as an Arrow file below ``rmqctl-append/`` in the
-   store, which every node must see.
-2. The driver's machine puts them, in the order of the partitions, under the store's lock and as
-   every put does: one store has one writer.
+1. Each task checks its rows and writes them as an Arrow file into ``rmqctl-append/`` in the store,
+   which every node must see.
+2. The driver's machine puts them, in the order of the partitions. It holds the store's lock, as
+   every put does, because a store has only one writer.
 
-A job that has a name and a number (``txnAppId`` and ``txnVersion``, which a stream has unasked) is
-put once, whatever is killed: before its first message is put, a note is on disk of what is set
-aside for it and of where the log ended. A later run of the same name first puts what is missing of
-that, and passes over numbers that are done.
+A job with a name and a number (``txnAppId`` and ``txnVersion``, which a stream has automatically)
+is put exactly once, whatever is killed. Before its first message is put, a note is forced to disk,
+with the files of the job and the end of the log. A later run with the same name first puts what is
+missing of that job, and skips numbers that are done.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from rmqctl.spark.sink.appendnote import (
 from rmqctl.spark.sink.encode import EncodeSettings, RowEncoder, RowRefused
 from rmqctl.spark.sink.newstore import AppendRefused
 
-#: Below the store: what tasks set aside, and a note of each name.
+#: The directory in the store for the files of tasks, and a note for each name.
 APPEND = "rmqctl-append"
-#: What names of directories begin with, of jobs without a name.
+#: The prefix of the directories of jobs without a name.
 NAMELESS = "batch-"
-#: What a task writes, and what counts, when it is whole.
+#: The suffix of a file while a task writes it, and when it is complete.
 _SUFFIX = ".arrow"
-#: Properties that an append sets, or leaves out, by the place of the record.
+#: Properties that an append sets, or leaves out, depending on the place of the record.
 _OF_PLACE = {
     constants.PROPERTY_CRC32,
     constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET,
@@ -66,7 +66,7 @@ _OF_PLACE = {
 
 
 class AppendStopped(RmqctlError):
-    """Some of the messages are stored."""
+    """An append has stopped when some of its messages were stored."""
 
     template = (
         "{path} has {stored} of the {messages} messages of this job, the first ones; then it "
@@ -83,7 +83,7 @@ class SetAsideGone(RmqctlError):
 
 
 class Aside(NamedTuple):
-    """What one task has set aside: a file of messages, or why a row of its is none."""
+    """The result of one task: a file of messages, or why one of its rows is not a message."""
 
     name: str
     messages: int
@@ -91,7 +91,7 @@ class Aside(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """A job that is put once: its name, and a number that grows from job to job."""
+    """A job that is put exactly once: its name, and a number that grows from job to job."""
 
     app_id: str
     version: int
@@ -99,9 +99,9 @@ class Transaction(NamedTuple):
 
 @dataclass(frozen=True)
 class Appending:
-    """One job, or one stream, and the store ``root``. It travels to the tasks.
+    """One job, or one stream, that appends to the store ``root``. It is sent to the tasks.
 
-    :param name: tells what is set aside for it from that of others.
+    :param name: the name of the directory for its files.
     """
 
     root: str
@@ -113,20 +113,20 @@ class Appending:
         return Path(self.root, APPEND, self.name)
 
     def begin(self) -> None:
-        """Makes the directory that tasks write to. What was set aside for jobs without a name goes:
-        a later job wins. That for a name stays: of a stream Spark begins each batch and each commit
-        anew.
+        """Makes the directory for the files of tasks. The directories of other jobs without a name
+        are removed: the later job wins. That of a name stays, because Spark calls this again for
+        each batch and each commit of a stream.
 
-        :raises StoreInUse: a broker, or another writer, has the store.
+        :raises StoreInUse: a broker, or another writer, uses the store.
         :raises CannotWrite: the system refuses it. :raises AppendNoteUnreadable: the note of the
-            name is none.
+            name is invalid.
         """
         lock = StoreLock(Path(self.root))
         try:
             for other in Path(self.root, APPEND).glob(f"{NAMELESS}*"):
                 shutil.rmtree(other)
             self._place.mkdir(parents=True, exist_ok=True)
-            # What the note of the job says is lost with the names above it.
+            # Force the names of the directories to disk: without them the note would be lost.
             for above in self._place.parents[:2]:
                 sync_directory(above)
             read_note(self._place)
@@ -138,16 +138,16 @@ class Appending:
     # --- in a task -----------------------------------------------------------------------------
 
     def set_aside(self, batches: Iterable[pa.RecordBatch], name: str) -> Aside:
-        """One task's rows. A row that is no message is told and not raised: Spark would try it
-        again. :raises CannotWrite: the disk is full. :raises NotShared: this node has not the
-        store."""
+        """Writes the rows of one task. That a row is not a message is returned and not raised,
+        because Spark would retry the task. :raises CannotWrite: the disk is full. :raises
+        NotShared: this node does not see the store."""
         encoder, messages = RowEncoder(self.settings), 0
         path = self._place / f"{name}{_SUFFIX}"
         try:
             with path.open("wb") as file:
                 writer = None
                 for batch in batches:
-                    encoder.encode(batch)  # Refuses what is no message, before any is put.
+                    encoder.encode(batch)  # Checks all rows before the first one is put.
                     writer = writer or pa.ipc.new_stream(file, batch.schema)
                     writer.write_batch(batch)
                     messages += batch.num_rows
@@ -166,12 +166,13 @@ class Appending:
     # --- by the driver -------------------------------------------------------------------------
 
     def put(self, told: Sequence[Aside], transaction: Transaction | None = None) -> int:
-        """Puts what tasks have set aside, in their order, once; how many messages that was now.
+        """Puts the messages of the tasks' files, in order, exactly once. Returns how many messages
+        this call has put.
 
         :raises StoreInUse, DamagedStore: as every open for writing; nothing was put.
         :raises SetAsideGone, AppendNoteUnreadable, StoreReplaced: nothing was put.
-        :raises AppendRefused: the store does not take a message; none of the job was put.
-        :raises AppendStopped: some were put.
+        :raises AppendRefused: the store refuses a message; none of the job was put.
+        :raises AppendStopped: some messages were put.
         """
         settings = self.settings
         files = [(one.name, one.messages) for one in told if one.messages]
@@ -196,26 +197,27 @@ class Appending:
                 stored, note = stored + put, Note(number, None, newest or note.newest)
             if transaction is not None or pending is not None:
                 write_note(self._place, note)
-            # Under the lock: another run of the name may note its own files as soon as it has it.
+            # Still under the lock: once another run with this name has it, it may note its files.
             self._clear()
         return stored
 
     def abandon(self, told: Iterable[Aside]) -> None:
-        """Removes what tasks have set aside for a job that is not put. What the note names stays:
-        Spark aborts a job, too, whose put has stopped, and a later run goes on with that."""
+        """Removes the files of tasks for a job that is not put. Files that the note names stay:
+        Spark also aborts a job whose put has stopped, which a later run continues."""
         kept = self._noted()
         for one in told:
             if one.name not in kept:
                 (self._place / one.name).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Removes all of the job, which has no name that another could go on under."""
+        """Removes everything of a job without a name, which no later run can continue."""
         shutil.rmtree(self._place, ignore_errors=True)
         with suppress(OSError):
             self._place.parent.rmdir()
 
     def _put(self, store: WritableStore, job: Pending, first: int) -> tuple[int, Newest | None]:
-        """The messages of a job from number ``first`` on: how many, and the last one."""
+        """Puts the messages of a job from number ``first`` on. Returns how many, and the last
+        one."""
         stored, newest = first, None
         total = sum(messages for _, messages in job.files)
 
@@ -224,7 +226,7 @@ class Appending:
 
         try:
             for results in store.put_stream(self._messages(job, first)):
-                # One that is refused is the last of its bulk.
+                # A refused message is the last of its bulk.
                 for result in results:
                     if not result.is_ok:
                         raise stopped(f"{result.status.value}: {result.reason}".rstrip(": "))
@@ -239,9 +241,10 @@ class Appending:
         return stored - first, newest
 
     def _check(self, store: WritableStore, job: Pending) -> None:
-        """Tasks have checked the messages by the configuration, and know no more of the store.
+        """Checks the messages against the store. The tasks have checked them against the
+        configuration only.
 
-        :raises AppendRefused: it does not take one of them.
+        :raises AppendRefused: the store refuses one of them.
         """
         other = store.dispatcher.batch_topics or store.compacted_topics
         is_known = store.form == FORM_OF_4_9_3 and not other
@@ -254,10 +257,11 @@ class Appending:
                 raise AppendRefused(path=self.root, reason=reason)
 
     def _rest_of(self, store: WritableStore, note: Note, job: Pending) -> tuple[int, Newest | None]:
-        """What a killed run has not put of a job: it put them in their order, and others may have
-        put theirs between and behind. How many, and the last message that is known.
+        """Puts the messages of a job that a killed run has not put. That run put them in order, and
+        other writers may have put messages between and behind them. Returns how many were put now,
+        and the last message that is known.
 
-        :raises AppendNoteUnreadable: what it notes is gone: from the log, or what was set aside.
+        :raises AppendNoteUnreadable: what it names is gone from the log, or a file of it is.
         """
         if job.begin < store.min_offset:
             begin = f"the job began at physical offset {job.begin}, and the log begins later"
@@ -270,14 +274,14 @@ class Appending:
         except (OSError, ValueError) as error:
             raise unreadable(self._place, str(error)) from error
         if not found:
-            # A power loss may have cut the log before the noted place: nothing of it lies there.
+            # A power loss may have cut the log before the noted offset: then nothing was put.
             job = job._replace(begin=store.max_offset)
             write_note(self._place, note._replace(pending=job))
         stored, newest = self._put(store, job, found)
         return stored, newest or note.newest
 
     def _found(self, store: WritableStore, job: Pending) -> int:
-        """How many messages of a job the log has."""
+        """How many messages of a job are in the log."""
         if job.begin >= store.max_offset:
             return 0
         wanted = map(store.check_message, self._messages(job, 0))
@@ -309,7 +313,7 @@ class Appending:
         return set() if pending is None else {name for name, _ in pending.files}
 
     def _clear(self) -> None:
-        """Removes files that no note names."""
+        """Removes files that the note does not name."""
         kept = self._noted()
         for entry in list(self._place.iterdir()):
             if entry.suffix == _SUFFIX and entry.name not in kept:
@@ -317,12 +321,12 @@ class Appending:
 
 
 def transaction_name(app_id: str) -> str:
-    """The directory of a job's name."""
+    """The name of the directory for a job's name."""
     return f"job-{sha256(app_id.encode()).hexdigest()[:32]}"
 
 
 def _is_same(record: Record, encoded: EncodedMessage) -> bool:
-    """Whether a record is the message, as a put stores it."""
+    """Whether a record is this message, as a put stores it."""
     message = encoded.message
     return (
         (record.topic, record.queue_id) == (message.topic, message.queue_id)
@@ -336,5 +340,5 @@ def _is_same(record: Record, encoded: EncodedMessage) -> bool:
 
 
 def _kept(properties: bytes) -> dict[str, str]:
-    """Properties but those of a record's place."""
+    """The properties, except those that depend on the place of the record."""
     return {k: v for k, v in decode_properties(properties).items() if k not in _OF_PLACE}

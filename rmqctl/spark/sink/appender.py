@@ -1,5 +1,5 @@
-"""``df.write.format("rocketmq").mode("append").save(path)`` to a store that is there, and
-``df.writeStream``: as Spark calls them."""
+"""The writers that Spark calls for ``df.write.format("rocketmq").mode("append").save(path)`` to an
+existing store, and for ``df.writeStream``."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ APP_ID, VERSION = "txnAppId", "txnVersion"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task has set aside."""
+    """The result of one task."""
 
     told: Aside
 
 
 class _Appender:
-    """What a batch job and a stream share."""
+    """The common part of a batch job and a stream."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class _Appender:
         app_id: str,
         as_stored: bool,
     ) -> None:
-        """Makes the store when there is none.
+        """Makes the store if it does not exist.
 
-        :raises WriteRefused: the columns make no messages. :raises NotAStore: it is none.
-        :raises StoreInUse: a broker, or another writer, has it. :raises CannotWrite: it takes no
-            files.
+        :raises WriteRefused: the columns cannot be messages. :raises NotAStore: the path is not a
+            store. :raises StoreInUse: a broker, or another writer, uses it. :raises CannotWrite: no
+            file can be written to it.
         """
         check_columns(str(path), schema)
-        # A job that was killed when it made the store has left a lock, and perhaps an abort.
+        # A job that was killed while it made the store has left a lock, and perhaps an abort.
         left = {paths.LOCK, paths.ABORT}
         if not path.exists() or (path.is_dir() and {one.name for one in path.iterdir()} <= left):
             MessageStore(path, config, writable=True, create=True).close()
@@ -70,7 +70,10 @@ class _Appender:
         return Written(self.appending.set_aside(batches, f"{self.run}-{name}"))
 
     def put(self, messages: list[WriterCommitMessage | None], version: int | None) -> None:
-        """:raises WriteRefused: a row was no message; nothing was put."""
+        """Puts the messages of all tasks.
+
+        :raises WriteRefused: a row was not a message; nothing was put.
+        """
         told = _told(messages)
         for one in told:
             if one.refused:
@@ -86,8 +89,8 @@ class _Appender:
 class RocketMQAppender(DataSourceArrowWriter):
     """Appends the rows of one job.
 
-    :param app_id: with ``version`` the job is put once, whatever is killed, and whoever runs it
-        again; empty: it is put each time.
+    :param app_id: if given with ``version``, the job is put exactly once, whatever is killed, and
+        however often it is run; empty: it is put each time.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class RocketMQAppender(DataSourceArrowWriter):
 
 
 class RocketMQStreamAppender(DataSourceStreamArrowWriter):
-    """Appends the batches of a stream, each once, by the number that Spark gives it."""
+    """Appends the batches of a stream, each exactly once, by its number."""
 
     def __init__(
         self,
@@ -145,9 +148,9 @@ class RocketMQStreamAppender(DataSourceStreamArrowWriter):
 
 
 def stream_name(options: Mapping[str, str]) -> str:
-    """What a stream is called over its restarts: ``txnAppId``, else the id in its checkpoint.
+    """The name of a stream, which restarts keep: ``txnAppId``, or else the id in its checkpoint.
 
-    :raises ValueError: nothing says it.
+    :raises ValueError: it has neither.
     """
     given = options.get(APP_ID, "")
     if given:
@@ -167,7 +170,7 @@ def stream_name(options: Mapping[str, str]) -> str:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path holds a store already, to which is appended. Its log may lie elsewhere."""
+    """Whether a path already has a store, so that rows are appended. Its log may be elsewhere."""
     return any((path / name).exists() for name in (paths.COMMIT_LOG, paths.CHECKPOINT))
 
 

@@ -1,7 +1,7 @@
-"""The note of a job that is put once: beside what is set aside for it below ``rmqctl-append/``.
+"""The note of a job that is put exactly once. It is beside the job's files in ``rmqctl-append/``.
 
-It says which number is done, what was begun and perhaps not ended, and by which record of the log
-the store is known again.
+It says which number is done, which job was begun and may not have ended, and by which record of the
+log the store can be recognised.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class StoreReplaced(RmqctlError):
 
 
 class Pending(NamedTuple):
-    """A job whose messages were to be put from the physical offset ``begin`` on, as far as is
-    known; ``files`` have them."""
+    """A job whose messages, which are in ``files``, go to the log from the physical offset
+    ``begin`` on, or behind it."""
 
     version: int
     begin: int
@@ -50,14 +50,15 @@ class Pending(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """The last message that a job has put; it was on disk when the note of it was."""
+    """The last message that a job has put. It was forced to disk before the note."""
 
     physical_offset: int
     store_timestamp: int
 
 
 class Note(NamedTuple):
-    """``done`` is the last number that is, -1 for none; ``pending`` is what was begun."""
+    """A note. ``done`` is the last number that is done; -1: none. ``pending`` is the job that was
+    begun."""
 
     done: int = -1
     pending: Pending | None = None
@@ -65,7 +66,7 @@ class Note(NamedTuple):
 
 
 def read_note(directory: Path) -> Note:
-    """The note in a directory. :raises AppendNoteUnreadable: it is none."""
+    """Reads the note in a directory. :raises AppendNoteUnreadable: it is invalid."""
     path = directory / _NOTE
     try:
         value = json.loads(brokerjson.read_text(path))
@@ -91,9 +92,10 @@ def unreadable(directory: Path, reason: str) -> AppendNoteUnreadable:
 
 
 def check_is_of(store: MessageStore, directory: Path, note: Note) -> None:
-    """Whether a store is the one of a note; where retention has deleted the message, nobody knows.
+    """Checks that a store is the one of a note. That cannot be checked if retention has deleted the
+    noted message.
 
-    :raises StoreReplaced: it is not.
+    :raises StoreReplaced: it is another store.
     """
     if note.newest is None or note.newest.physical_offset < store.min_offset:
         return
@@ -106,13 +108,13 @@ def check_is_of(store: MessageStore, directory: Path, note: Note) -> None:
 
 
 def _pending(value: Any) -> Pending | None:
-    """:raises ValueError, TypeError, KeyError: it is none of a note."""
+    """The pending job in a parsed note. :raises ValueError, TypeError, KeyError: it is invalid."""
     if value is None:
         return None
     files = []
     for name, messages in value["files"]:
         if not re.fullmatch(_FILE, name):
-            raise ValueError(name)  # A note names no other files than those beside it.
+            raise ValueError(name)  # A note names only files in its own directory.
         files.append((name, _whole(messages)))
     version, begin, timestamp = (_whole(value[name]) for name in ("version", "begin", "timestamp"))
     return Pending(version, begin, timestamp, value["as_stored"] is True, files)

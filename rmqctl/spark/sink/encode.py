@@ -1,8 +1,8 @@
-"""Rows as commit log records: what ``putMessage`` does before a record has its place.
+"""Encodes rows as commit log records, as ``putMessage`` does before a record has its place.
 
-Most rows are plain, and are encoded a batch at a time. Every other one goes through the engine's
-own ``encode``, and so does a row that is refused: what may be stored, and what is said of the rest,
-has one definition.
+Most rows are plain, and are encoded batch by batch. All others go through the engine's own
+``encode``, and so do rows that are refused. So there is one definition of what can be stored, and
+of the error messages.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ from rmqctl.spark.sink.messagecolumns import (
 
 
 class RowRefused(ValueError):
-    """A row is no message that can be stored; the text says why."""
+    """A row is not a message that can be stored. The text says why."""
 
 
 @dataclass(frozen=True)
 class EncodeSettings:
-    """How rows become records. With ``as_stored`` they are records of another store and stay
-    where they were: DELAY delays nothing, and only those that had places in further queues get
-    them. ``timestamp`` is the store time of all, and the born time of rows without one."""
+    """How rows become records. ``timestamp`` (ms) is the store time of all, and the born time of
+    rows without one. With ``as_stored`` the rows are records of another store, and stay as they
+    were: DELAY delays nothing, and only rows that had offsets in further queues get such
+    offsets."""
 
     config: MessageStoreConfig
     timestamp: int
@@ -60,21 +61,22 @@ class EncodeSettings:
 
 
 class Encoded(NamedTuple):
-    """The records of a batch, one behind the other, and what a run keeps of each."""
+    """The records of a batch, one behind the other, and what a run needs to know of each."""
 
     data: memoryview
     rows: Rows
 
 
 class _Odd(NamedTuple):
-    """A message that is encoded alone, and the further queues whose offsets it gets."""
+    """A message that is encoded by itself, and the further queues in which it gets offsets."""
 
     encoded: EncodedMessage
     multi: list[tuple[str, int]]
 
 
 class RowEncoder:
-    """Encodes the rows of one run, batch after batch; ``queues`` and ``counts`` are the run's."""
+    """Encodes the rows of one run, batch by batch. ``queues`` and ``counts`` are for all of the
+    run."""
 
     def __init__(self, settings: EncodeSettings) -> None:
         self._settings = settings
@@ -88,7 +90,7 @@ class RowEncoder:
         return list(self._number)
 
     def encode(self, batch: pa.RecordBatch) -> Encoded:
-        """:raises RowRefused: a row is no message."""
+        """The records of a batch. :raises RowRefused: a row is not a message."""
         try:
             columns = MessageColumns(batch, self._settings.timestamp, self._special, self._dropped)
             changed = columns.changed_body()
@@ -102,9 +104,9 @@ class RowEncoder:
             raise RowRefused(f"a text is not UTF-8: {error}") from error
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[MessageExtBrokerInner]:
-        """The rows as messages, which are not checked.
+        """The rows as messages, unchecked.
 
-        :raises RowRefused: a value is none of its field.
+        :raises RowRefused: a value is invalid for its field.
         """
         columns = MessageColumns(batch, self._settings.timestamp, self._special, self._dropped)
         for number in range(len(columns)):
@@ -116,7 +118,7 @@ class RowEncoder:
 
     @property
     def _special(self) -> set[str]:
-        """Names of properties that make more of a message."""
+        """The names of properties with which a message is not plain."""
         multi = {constants.PROPERTY_INNER_MULTI_DISPATCH}
         if self._settings.as_stored:
             return multi
@@ -124,13 +126,14 @@ class RowEncoder:
 
     @property
     def _dropped(self) -> set[str]:
-        """A record's own checksum is another one's in another place."""
+        """The names of properties that are left out: the checksum of a record depends on its
+        place."""
         return {constants.PROPERTY_CRC32} if self._settings.as_stored else set()
 
     def _encode(self, columns: MessageColumns) -> Encoded:
         is_odd = columns.is_odd | (columns.size > min(self._config.max_message_size, self._room))
         if self._config.enable_multi_dispatch:
-            # What may be stored without properties is said by check_message.
+            # check_message says which messages may be stored without properties.
             is_odd |= columns.properties_length == 0
         if not self._settings.as_stored:
             is_odd |= columns.number["sys_flag"] & constants.COMPRESSED_FLAG != 0
@@ -162,14 +165,14 @@ class RowEncoder:
         rows = np.zeros(len(columns), ROW)
         rows["size"], rows["queue"] = size, queue
         rows["is_multi"][list(multi)] = True
-        # An array that begins elsewhere in its buffer than at 0 does not come out of a join.
+        # The result of a join always begins at 0 of its buffer.
         data = memoryview(records.buffers()[2] or b"")[: int(size.sum())]
         return Encoded(data, rows)
 
     # --- places in queues ----------------------------------------------------------------
 
     def _queue_numbers(self, columns: MessageColumns, rows: Ints) -> Ints:
-        """Numbers of the queues of plain rows; -1 where a record has no unit."""
+        """The numbers of the queues of plain rows; -1 for a record that has no unit."""
         code = columns.topic_code[rows] * INT_LIMIT + columns.number["queue_id"][rows]
         known, at = np.unique(code, return_inverse=True)
         numbers = [
@@ -186,7 +189,8 @@ class RowEncoder:
         return number
 
     def _count(self, queue: Ints, multi: dict[int, list[int]]) -> tuple[Ints, dict[int, list[int]]]:
-        """Queue offsets of the rows within the run, and those in further queues."""
+        """The queue offsets of the rows, counted from the start of the run, and those in further
+        queues."""
         if multi:
             return self._count_one_by_one(queue, multi)
         shifted = queue + 1
@@ -210,7 +214,7 @@ class RowEncoder:
             if further:
                 multi_offsets[row] = [counts[other] for other in further]
             if number >= 0:
-                # A queue that a message names twice counts it once.
+                # A message that names a queue twice counts there once.
                 for one in {number, *further}:
                     counts[one] += 1
         return np.array(offsets, np.int64), multi_offsets
@@ -256,13 +260,13 @@ class RowEncoder:
         return room_of(self._config.mapped_file_size_commit_log)
 
     def _multi_queues(self, message: MessageExtBrokerInner) -> list[tuple[str, int]]:
-        """The further queues whose offsets the record gets."""
+        """The further queues in which the record gets offsets."""
         names = multi_queue_names(message)
         if self._settings.as_stored:
             found = self._dispatcher.named_queues(message.properties, message.queue_id)
             for name, _, _ in found:
                 check_topic_directory(name)
-            # Only what has an offset for each name can be given others.
+            # Only a record with an offset for each name gets new offsets.
             names = names if len(found) == len(names) else []
         elif not self._config.enable_multi_dispatch:
             names = []
@@ -270,7 +274,8 @@ class RowEncoder:
         return [(name, self._dispatcher.multi_queue_id(name, number)) for name in names]
 
     def _message_of(self, row: dict[str, Any]) -> MessageExtBrokerInner:
-        """What is null is left to its default; :raises ValueError: a value is none of its field."""
+        """A row as a message. Null fields get their defaults. :raises ValueError: a value is
+        invalid for its field."""
         if row["topic"] is None:
             raise ValueError("a row has no topic")
         properties = dict(row.get("properties") or ())

@@ -1,5 +1,5 @@
-"""A look at the first file of an import before Spark is started, which takes seconds: a name that
-is none of a message is told at once. What cannot be read so Spark says."""
+"""Checks the first file of an import before Spark is started, which takes seconds, so that a column
+that no message has is reported at once. What cannot be read here is left to Spark."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from rmqctl.spark.sink.importer import check_columns
 from rmqctl.spark.sink.messagelines import LineReader
 
-#: Bytes of a first line, of a header too, that are looked at.
+#: How many bytes of a first line, or of a header, are read at most.
 _LONGEST = 8 << 20
-#: What Spark passes over in a directory.
+#: Prefixes of names that Spark skips in a directory.
 _HIDDEN = ("_", ".")
 
 
 def look(source: str, kind: str, *, ignore_body_crc: bool, ignore_unknown: bool) -> None:
-    """Looks at the columns of the first file of a path or pattern on this machine, or at its first
-    line, as :func:`~rmqctl.spark.sink.importer.read` does; parameters and errors are its own."""
+    """Checks the columns of the first file of a path or pattern on this machine, or its first line,
+    as :func:`~rmqctl.spark.sink.importer.read` does. It has the same parameters and errors."""
     file, partitions = _first_file(source)
     if file is None:
         return
@@ -33,8 +33,8 @@ def look(source: str, kind: str, *, ignore_body_crc: bool, ignore_unknown: bool)
 
 
 def _first_file(source: str) -> tuple[Path | None, dict[str, str]]:
-    """The first file, with the values that names of directories below ``source`` give columns; None
-    where none is found so."""
+    """The first file, or None if there is none, and the values of columns that the names of
+    directories below ``source`` give."""
     top = Path(source)
     if not os.path.lexists(source):
         matches = sorted(iglob(source)) if "{" not in source else []
@@ -75,11 +75,11 @@ def _csv_columns(file: Path) -> list[str] | None:
         with file.open(encoding="utf-8", newline="") as opened:
             start = opened.read(_LONGEST)
     except (OSError, UnicodeDecodeError):
-        return None  # A compressed one, perhaps.
+        return None  # It may be compressed.
     try:
         return next(csv.reader(start.splitlines(keepends=True)), None) or None
     except csv.Error:
-        return None  # A field that is longer than Python's limit.
+        return None  # A field is longer than Python's limit.
 
 
 def _look_at_line(file: Path, partitions: dict[str, str], reader: LineReader) -> None:

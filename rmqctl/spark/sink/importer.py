@@ -1,7 +1,7 @@
-"""import: a new store from files of messages, such as export writes.
+"""``import``: makes a new store from files of messages, such as ``export`` writes.
 
-Messages stay what they were (topic, queue, properties, body, flags, hosts, born time) and keep
-their order; places in the log and the queues, ids and store times are the new store's.
+Messages keep topic, queue, properties, body, flags, hosts, born time and their order. Physical
+offsets, queue offsets, message ids and store times are new.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rmqctl.spark.sink.newstore import write_store
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: What is read of the input; the rest of an export is the old store's.
+#: The columns that are read. Other columns of an export describe the old store.
 COLUMNS = {
     "topic": "string",
     "queue_id": "int",
@@ -56,22 +56,22 @@ def read(
     ignore_body_crc: bool = False,
     ignore_unknown: bool = False,
 ) -> DataFrame:
-    """The messages of some files, in the order of their export when they tell it. Rows of other
-    types are passed over.
+    """The messages of some files, in the order of their export, if the files have it. Rows of other
+    types are skipped.
 
-    :param ignore_body_crc: bodies may be others than were stored. :param ignore_unknown: columns
-        that no message has are passed over.
-    :raises UsageError: they have no topic, or a column is none of a message.
+    :param ignore_body_crc: bodies need not match their CRCs. :param ignore_unknown: columns that no
+        message has are skipped.
+    :raises UsageError: the files have no topics, or a column that no message has.
     """
-    # A topic 123 is a word.
+    # The topic 123 must not become a number.
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
     if kind == "ndjson":
         rows = _lines(spark, source, LineReader(ignore_body_crc, ignore_unknown))
     else:
         rows = _columns(spark, source, kind, ignore_unknown)
         rows = _messages(rows, source, kind, ignore_body_crc)
-    # The files of a topic and day hold runs of messages; without the old places their order is
-    # that of the files.
+    # Each topic and day has its own files. Without the old offsets, messages have the order of the
+    # files.
     order = [name for name in _ORDER if name in rows.columns]
     if "physical_offset" in order:
         rows = rows.orderBy(*order)
@@ -79,7 +79,7 @@ def read(
 
 
 def _lines(spark: SparkSession, source: str, reader: LineReader) -> DataFrame:
-    """Messages of NDJSON, with the columns of the order."""
+    """The messages in files of NDJSON, with the columns for their order."""
     from pyspark.sql import functions as F
 
     lines = spark.read.option("lineSep", "\n").text(source)
@@ -89,7 +89,7 @@ def _lines(spark: SparkSession, source: str, reader: LineReader) -> DataFrame:
 
 
 def _columns(spark: SparkSession, source: str, kind: str, ignore_unknown: bool) -> DataFrame:
-    """What Parquet or CSV files hold; :raises UsageError: as of :func:`read`."""
+    """The rows of Parquet or CSV files. :raises UsageError: as :func:`read`."""
     # A line that is cut off must not become a message without a body.
     reader = spark.read.option("mode", "FAILFAST")
     if kind == "csv":
@@ -106,7 +106,8 @@ def _columns(spark: SparkSession, source: str, kind: str, ignore_unknown: bool) 
 
 
 def check_columns(names: Sequence[str], source: str, ignore_unknown: bool) -> None:
-    """:raises UsageError: one is none of a message, or there is no topic."""
+    """Checks the names of columns. :raises UsageError: no message has such a column, or there is no
+    topic."""
     known = {*COLUMNS, *_OF_BODIES, *PASSED_OVER, _BASE64, "body_encoding"}
     for name in names:
         if name not in known and not ignore_unknown:
@@ -119,7 +120,7 @@ def check_columns(names: Sequence[str], source: str, ignore_unknown: bool) -> No
 
 
 def _messages(rows: DataFrame, source: str, kind: str, ignore_body_crc: bool) -> DataFrame:
-    """The columns of messages, and those of the order, of checked rows."""
+    """The columns of messages, and those for their order. Rows are checked."""
     from pyspark.sql import functions as F
 
     names = set(rows.columns)
@@ -147,7 +148,7 @@ def _messages(rows: DataFrame, source: str, kind: str, ignore_body_crc: bool) ->
 
 
 def _is_message(source: str) -> Column:
-    """Whether a row is one of a message; an error where nobody knows its type."""
+    """Whether a row is a message. It is an error if its type is unknown."""
     from pyspark.sql import functions as F
 
     kind = F.col("type")
@@ -162,7 +163,8 @@ def _is_message(source: str) -> Column:
 
 
 def _body(rows: DataFrame, source: str) -> Column:
-    """The bodies as ``body_encoding`` spells them, where they are text; null without one."""
+    """The bytes of bodies, which in text are encoded as ``body_encoding`` says; null without a
+    body."""
     from pyspark.sql import functions as F
 
     given = []
@@ -185,8 +187,8 @@ def _body(rows: DataFrame, source: str) -> Column:
 
 
 def _body_problem(names: set[str], ignore_body_crc: bool) -> Column:
-    """Why a body is not what its row says of it, as :mod:`rmqctl.engine.record.fields` has it; null
-    where it is."""
+    """Why a body contradicts other columns of its row, by the rules of
+    :mod:`rmqctl.engine.record.fields`; null if it does not."""
     from pyspark.sql import functions as F
 
     def column(name: str, of: str) -> Column:
@@ -209,8 +211,8 @@ def _body_problem(names: set[str], ignore_body_crc: bool) -> Column:
 
 
 def load(rows: DataFrame, to: str, config: MessageStoreConfig) -> int:
-    """Makes the store; how many messages it has. It appears whole, or not at all.
+    """Makes the store, and returns how many messages it has. It appears complete, or not at all.
 
-    :raises OutputExists: there is something. :raises WriteRefused: a message is none.
+    :raises OutputExists: it exists already. :raises WriteRefused: a message is invalid.
     """
     return write_store(rows, to, config, as_stored=True)

@@ -1,7 +1,7 @@
-"""The columns of a batch of rows, and the records that they make.
+"""Makes records from the columns of a batch of rows.
 
-A record is a prefix of fixed-size fields, body, topic and properties: each of these is one column,
-and Arrow joins them.
+A record consists of fixed-size fields, body, topic and properties. Each of these is made as one
+column, and Arrow joins them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rmqctl.engine.record.message import LOCALHOST, Host, parse_host
 from rmqctl.engine.scan.columns import Ints
 from rmqctl.spark.sink.propertytext import property_texts
 
-#: Columns that a message is made of, with the types they may have; the first two must be there.
+#: The columns of a message, with the types that they may have. The first two are required.
 COLUMNS = {
     "topic": ("string",),
     "body": ("binary", "string"),
@@ -50,7 +50,7 @@ NUMBERS = (
     "reconsume_times",
     "prepared_transaction_offset",
 )
-#: Of the records that are made here: those of 4.9.3.
+#: The version of the records that are made here: that of 4.9.3.
 _TAIL = layouts.TAIL[constants.MESSAGE_MAGIC_CODE]
 _TOPIC_LENGTH, _PROPERTIES_LENGTH = (
     np.dtype(f">{length.code}") for length in (_TAIL.topic_length, _TAIL.properties_length)
@@ -62,8 +62,8 @@ INT_LIMIT = constants.INT_MAX + 1
 
 
 class MessageColumns:
-    """The columns of a batch, with defaults where they are null or absent. ``is_odd`` marks rows
-    that the columns cannot encode; ``size`` is that of the others' records."""
+    """The columns of a batch, with defaults for null or absent values. ``is_odd`` marks rows that
+    must be encoded one by one. ``size`` has the sizes (bytes) of the records of all others."""
 
     def __init__(
         self, batch: pa.RecordBatch, timestamp: int, special: set[str], dropped: set[str]
@@ -111,8 +111,8 @@ class MessageColumns:
         return self._count
 
     def changed_body(self) -> int | None:
-        """A row whose body is another than its ``body_crc`` says was stored; None: there is none,
-        or nothing is said. That of an empty body is not looked at, as in the engine."""
+        """The number of a row whose body does not match its ``body_crc``; None if there is no such
+        row, or no such column. As in RocketMQ, empty bodies are not checked."""
         if "body_crc" not in self._given:
             return None
         column = self._given["body_crc"]
@@ -122,13 +122,13 @@ class MessageColumns:
         return int(np.argmax(differs)) if differs.any() else None
 
     def row(self, number: int) -> dict[str, Any]:
-        """One row, for those that go alone."""
+        """One row as a dict, to be encoded by itself."""
         row = {name: column[number].as_py() for name, column in self._given.items()}
         row["body"] = self._body[number].as_py()
         return row
 
     def records(self, rows: Ints, queue_offset: Ints) -> tuple[pa.Array, Ints]:
-        """The records of plain rows, and their sizes."""
+        """The records of plain rows, and their sizes (bytes)."""
         parts, order = [], []
         for kind in np.unique(self._kind[rows]).tolist():
             at = np.flatnonzero(self._kind[rows] == kind)
@@ -172,7 +172,8 @@ class MessageColumns:
         )
 
     def _topics(self) -> None:
-        """``topics`` by number, ``topic_code`` of each row, and the topics as records end."""
+        """Sets ``topics`` (by number), ``topic_code`` (the number for each row), and the bytes of
+        topics as they are in records."""
         topic = self._given["topic"].dictionary_encode()
         self.topics: list[str] = [*topic.dictionary.to_pylist(), ""]
         code = topic.indices.fill_null(len(self.topics) - 1)
@@ -197,8 +198,8 @@ class MessageColumns:
         return numbers & ~constants.HOST_V6_MASK if name == "sys_flag" else numbers
 
     def _parsed_hosts(self, name: str) -> tuple[list[Host], Ints]:
-        """The hosts of a column, and the number of each row's. One that is none makes its rows
-        odd, and is taken for the default here."""
+        """The distinct hosts of a column, and for each row the number of its host. Rows with an
+        invalid host are odd, and have the default host here."""
         if name not in self._given:
             return [LOCALHOST], np.zeros(self._count, np.int64)
         column = self._given[name].dictionary_encode()
@@ -224,7 +225,7 @@ def _lengths(column: pa.Array) -> Ints:
 
 
 def _crcs(bodies: pa.Array) -> Ints:
-    """CRC-32 of each body & 0x7FFFFFFF; 0 of an empty one."""
+    """The CRC-32 of each body, & 0x7FFFFFFF; 0 for an empty body."""
     edges = np.frombuffer(bodies.buffers()[1], np.int64)[bodies.offset :][: len(bodies) + 1]
     with memoryview(bodies.buffers()[2] or b"") as data:
         ends = edges.tolist()
@@ -233,7 +234,7 @@ def _crcs(bodies: pa.Array) -> Ints:
 
 
 def _fixed(values: NDArray[Any]) -> pa.Array:
-    """An array's items as their bytes."""
+    """The items of an array as fixed-size binary values."""
     buffers = [None, pa.py_buffer(np.ascontiguousarray(values))]
     kind = pa.binary(values.dtype.itemsize)
     return pa.FixedSizeBinaryArray.from_buffers(kind, len(values), buffers).cast(BYTES)

@@ -1,4 +1,5 @@
-"""Lines of NDJSON as columns of messages, by the same fields as those of ``put --from``."""
+"""Makes columns of messages from lines of NDJSON, which have the same fields as for
+``put --from``."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from rmqctl.engine.record.fields import NotAMessage
 from rmqctl.errors import UsageError
 
 Row = dict[str, Any]
-#: What a line gives: the columns of a message, and those that tell the order of an export.
+#: The columns that are made of a line: those of a message, and those for the order of an export.
 SCHEMA = pa.schema(
     {
         "topic": pa.string(),
@@ -47,7 +48,7 @@ _ROWS_AT_ONCE, _BYTES_AT_ONCE = 10_000, 64 << 20
 
 
 class LineRefused(UsageError):
-    """A line of an input file is no message: of any but the first a task tells it."""
+    """A line of an input file is not a message. A task finds this, except for the first line."""
 
     exit_code = 5
     template = "{path} holds a line that is no message: {reason}. Correct it, or leave it out."
@@ -55,14 +56,15 @@ class LineRefused(UsageError):
 
 @dataclass(frozen=True)
 class LineReader:
-    """Makes columns of lines; it travels to the tasks. Options are those of ``put --from``."""
+    """Makes columns from lines. It is sent to the tasks. The options are those of ``put
+    --from``."""
 
     ignore_body_crc: bool = False
     ignore_unknown: bool = False
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Of batches of ``value``, a line, ``path``, its file, and ``topic``, what the file's
-        directory says. :raises LineRefused: a line is no message."""
+        """Columns of messages, from batches with ``value`` (a line), ``path`` (its file) and
+        ``topic`` (by the name of the directory). :raises LineRefused: a line is not a message."""
         rows: list[Row] = []
         size = 0
         for batch in batches:
@@ -86,8 +88,8 @@ class LineReader:
             yield pa.RecordBatch.from_pylist(rows, SCHEMA)
 
     def _row(self, line: bytes, topic: str | None) -> Row | None:
-        """None: the line is empty, or a row of something else."""
-        # Only the first line of a file can have one, and no other is JSON with it.
+        """The row of a line; None if the line is empty, or a row of another type."""
+        # A byte order mark can only be at the start of a file. In other lines it is no JSON.
         line = line.removeprefix(BOM_UTF8)
         if not line or line.isspace():
             return None

@@ -1,12 +1,13 @@
-"""A new store made by many: rows are encoded side by side, then commit log files, queues and index.
+"""Makes a new store in parallel.
 
-1. Each task encodes its rows and sets them aside as a run (:mod:`rmqctl.engine.write.assemble`).
-2. The driver finds the places from sizes and counts, and each file of the log is written by itself.
+1. Each task encodes its rows, and writes them as a run (:mod:`rmqctl.engine.write.assemble`).
+2. The driver computes the offsets from sizes and counts. Each file of the log is written
+   separately.
 3. Queues and index are built from the log.
 
-:func:`write_store` does all three on Spark. The data source's writer, which may not start a job of
-its own, does the second with threads and the third in one process. What is set aside lies in the
-new store's directory until then: every node must see it.
+:func:`write_store` does all three steps on Spark. The data source's writer cannot start a job
+itself: it does the second step with threads, and the third one in one process. Until then the runs
+are in the directory of the new store, which every node must see.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ if TYPE_CHECKING:
 _ASIDE = "rmqctl-runs"
 T = TypeVar("T")
 R = TypeVar("R")
-#: Does something for each item, several at a time, and gives the results in order.
+#: A function that calls another one for each item, several at a time, and returns the results in
+#: order.
 Each = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 
@@ -72,7 +74,7 @@ class AppendRefused(WriteRefused):
 
 
 class SetAside(NamedTuple):
-    """What one task has done: a run, or why a row of its is no message."""
+    """The result of one task: a run, or why one of its rows is not a message."""
 
     run: Run | None
     refused: str = ""
@@ -80,9 +82,9 @@ class SetAside(NamedTuple):
 
 @dataclass(frozen=True)
 class NewStore:
-    """A store in the making below ``root``, an existing directory. It travels to the tasks.
+    """A new store that is being made in ``root``, an existing directory. It is sent to the tasks.
 
-    ``name`` is what errors call it.
+    ``name`` is its name in error messages.
     """
 
     root: str
@@ -102,14 +104,15 @@ class NewStore:
         return self.settings.config
 
     def begin(self) -> None:
-        """Makes the directories that tasks write to: a late one must not make them again."""
+        """Makes the directories to which tasks write. The tasks themselves never make them, so that
+        a late one does not make them again."""
         self._aside.mkdir()
         (self._root / paths.COMMIT_LOG).mkdir()
 
     def set_aside(self, batches: Iterable[pa.RecordBatch], name: str) -> SetAside:
-        """One task's rows. A row that is no message is told and not raised: Spark would try it
-        again. :raises CannotWrite: the disk is full. :raises NotShared: this node has not the
-        directory of the store."""
+        """Writes the rows of one task. That a row is not a message is returned and not raised,
+        because Spark would retry the task. :raises CannotWrite: the disk is full. :raises
+        NotShared: this node does not see the directory of the store."""
         encoder = RowEncoder(self.settings)
         path = self._aside / name
         try:
@@ -127,8 +130,8 @@ class NewStore:
         return SetAside(Run(writer.path, queues, counts, writer.records, writer.has_multi))
 
     def write_log(self, told: Iterable[SetAside], each: Each) -> int:
-        """The files of the log, from what the tasks tell, in the order of their rows; how many
-        records. :raises WriteRefused: a row was no message."""
+        """Writes the files of the log from the results of the tasks, in the order of their rows.
+        Returns the number of records. :raises WriteRefused: a row was not a message."""
         runs: list[Run] = []
         for one in told:
             if one.run is None:
@@ -148,7 +151,7 @@ class NewStore:
         return sum(run.records for run in runs)
 
     def dispatch(self) -> None:
-        """Queues and index in this process."""
+        """Builds queues and index in this process."""
         root, config = self._root, self._config
         log = CommitLog(root / paths.COMMIT_LOG, config.mapped_file_size_commit_log)
         dispatcher = Dispatcher(config)
@@ -179,18 +182,19 @@ class NewStore:
             log.close()
 
     def finish(self) -> None:
-        """The rest of a store that was closed cleanly."""
+        """Writes what else a cleanly closed store has."""
         shutil.rmtree(self._aside)
         if any((self._root / paths.COMMIT_LOG).iterdir()):
             now = self.settings.timestamp
             stamps = Checkpoint(now, now, now if self._has_full_index_file() else 0)
             write_checkpoint(self._root, self._root / paths.CHECKPOINT, stamps)
-        # Opening proves that the end of the log is where queues and index have it.
+        # Opening the store checks that queues and index end where the log does.
         MessageStore(self._root, self._config, writable=True, create=True).close()
         sync_directories(self._root)
 
     def _has_full_index_file(self) -> bool:
-        """Whether the checkpoint's time of the index is set: all records have the same one."""
+        """Whether a file of the index is full, so that a broker would have set the checkpoint's
+        time for the index. All records have the same store time."""
         names = paths.scan_names(self._root / paths.INDEX)
         if not names:
             return False
@@ -210,7 +214,8 @@ def _settle(run: tuple[Run, Any], dispatcher: Dispatcher) -> Run:
 
 
 def with_threads(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """What is done here is copying and numpy, which let other threads run."""
+    """Calls a function for each item with threads: it copies and uses numpy, which release the
+    GIL."""
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
         return list(pool.map(function, items))
@@ -226,16 +231,16 @@ def write_store(
     as_stored: bool = False,
     clock: Callable[[], int] = system_clock,
 ) -> int:
-    """Makes a store of the rows of a DataFrame, in the order of its partitions, all of it on Spark;
-    how many messages it has. It appears whole, or not at all.
+    """Makes a store from the rows of a DataFrame, in the order of its partitions, on Spark. Returns
+    how many messages it has. The store appears complete, or not at all.
 
-    Columns are those of :data:`rmqctl.spark.sink.messagecolumns.COLUMNS`; ``path`` must be new or
-    empty, and all nodes must see it. With ``as_stored`` rows are records of another store that
-    stay what they were: a DELAY property delays nothing. The store time of all is the time of the
+    The columns are those of :data:`rmqctl.spark.sink.messagecolumns.COLUMNS`. ``path`` must be new
+    or empty, and all nodes must see it. With ``as_stored`` the rows are records of another store,
+    and stay as they were: a DELAY property delays nothing. The store time of all is the time of the
     call.
 
-    :raises OutputExists: there is something. :raises WriteRefused: a row, or a column, is none of a
-        message.
+    :raises OutputExists: ``path`` is not empty. :raises WriteRefused: a row is not a message, or a
+        column cannot be one of messages.
     """
     from rmqctl.spark.mend.rebuild import build
     from rmqctl.spark.session.jobs import ended_on_failure
@@ -258,8 +263,11 @@ def write_store(
 
 
 def check_new_store(path: str, schema: StructType, config: MessageStoreConfig) -> None:
-    """:raises WriteRefused: the columns make no messages, or the log would lie elsewhere.
-    :raises QueueFilesTooSmall: no broker would start on it.
+    """Checks that a new store can be made.
+
+    :raises WriteRefused: the columns cannot be messages, or the configuration puts the log
+        elsewhere.
+    :raises QueueFilesTooSmall: no broker would start on the store.
     """
     check_queue_file_size(config.mapped_file_size_consume_queue)
     if is_spread(config):
@@ -269,7 +277,7 @@ def check_new_store(path: str, schema: StructType, config: MessageStoreConfig) -
 
 
 def check_columns(path: str, schema: StructType) -> None:
-    """:raises WriteRefused: the columns make no messages."""
+    """Checks the columns. :raises WriteRefused: they cannot be messages."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name in REQUIRED:
         if name not in types:
@@ -286,7 +294,7 @@ def check_columns(path: str, schema: StructType) -> None:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What ``rebuild.build`` is to build: all of a store that has a log only."""
+    """The plan for ``rebuild.build``: everything of a store that has only a log."""
 
     root: Path
     config: MessageStoreConfig
@@ -313,8 +321,8 @@ class _Plan:
 
 
 def task() -> tuple[int, str]:
-    """The number of the task's partition, and a name for its run: only what a task tells counts,
-    so attempts need not agree."""
+    """The number of the task's partition, and a new name for its run. Attempts of one task have
+    different names, because only the names that tasks return count."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -333,7 +341,7 @@ def _set_aside(rows: DataFrame, new: NewStore) -> list[SetAside]:
 
 
 def _on_spark(spark: SparkSession, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """A task for each item."""
+    """Calls a function for each item, with a task for each."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

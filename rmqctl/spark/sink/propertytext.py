@@ -1,9 +1,9 @@
-"""Properties of many rows as they are stored, a set of names at a time.
+"""Encodes the properties of many rows as they are stored, by sets of names.
 
-The order of the entries depends on the names alone (``formats.text.hash_map_order``), and most rows
-of a DataFrame have the same few sets of names: so each set is put in order once, and Arrow joins
-the values. Rows that need a closer look (a separator in a value, a name twice, a rare set, a name
-that makes more of a message) are said to be odd, and go one by one.
+The order of the entries depends only on the names (``formats.text.hash_map_order``), and most rows
+of a DataFrame have one of a few sets of names. So each set is sorted once, and Arrow joins the
+values. Odd rows must be encoded one by one: those with a separator in a value, with a name twice,
+with a rare set, or with a name that has an effect.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _MOST_NAMES = 64
 
 
 class PropertyTexts(NamedTuple):
-    """Stored properties of every row, as large binary; what stands in odd rows has no meaning."""
+    """The stored properties of every row, as large binary. Values of odd rows have no meaning."""
 
     data: pa.Array
     is_odd: NDArray[np.bool_]
 
 
 class _Entries(NamedTuple):
-    """Where the values of rows come from: ``code`` numbers the names, and an entry of a row is
-    at ``first + place`` of both arrays."""
+    """The entries of all rows. ``code`` has the number of each entry's name. The entries of a row
+    are at ``first + place`` in both arrays."""
 
     names: list[str]
     code: Ints
@@ -54,9 +54,9 @@ def property_texts(
     special: Set[str],
     dropped: Set[str],
 ) -> PropertyTexts:
-    """The properties of ``count`` rows: a map, then the ``single`` ones (name → column), of which
-    empty ones count as absent. Rows with a name of ``special`` are odd, names of ``dropped`` are
-    left out.
+    """The properties of ``count`` rows: those of the map, and then those of ``single`` (name →
+    column), where an empty value counts as absent. Rows with a name in ``special`` are odd. Names
+    in ``dropped`` are left out.
     """
     entries = _entries(maps, count)
     is_odd = _rows_with_odd_values(entries, count)
@@ -106,7 +106,7 @@ def _entries(maps: pa.Array | None, count: int) -> _Entries:
 
 
 def _rows_with_odd_values(entries: _Entries, count: int) -> NDArray[np.bool_]:
-    """Rows of which a value is null or holds a separator."""
+    """Which rows (bool) have a value that is null, or that contains a separator."""
     is_odd = entries.length > _MOST_NAMES
     values = entries.values
     odd = pc.match_substring_regex(values, _ODD_MARK).fill_null(True).to_numpy(False)
@@ -120,7 +120,7 @@ def _rows_with_odd_values(entries: _Entries, count: int) -> NDArray[np.bool_]:
 
 
 def _sets(entries: _Entries, given: dict[str, NDArray[np.bool_]]) -> tuple[int, Ints]:
-    """How many sets of names there are, and the number of each row's."""
+    """How many sets of names there are, and for each row the number of its set."""
     number = np.zeros(len(entries.first), np.int64)
     numbers = 1
     longest = min(int(entries.length.max(initial=0)), _MOST_NAMES)
@@ -149,7 +149,7 @@ def _texts_of(
     special: Set[str],
     dropped: Set[str],
 ) -> pa.Array | None:
-    """The texts of rows with the same names; None when these need a closer look."""
+    """The stored properties of rows with the same names; None if such rows are odd."""
     row = int(rows[0])
     first, length = int(entries.first[row]), int(entries.length[row])
     in_map = [entries.names[code] for code in entries.code[first : first + length]]

@@ -1,15 +1,15 @@
-"""``df.write.format("rocketmq").mode("append").save(path)``: a new store from rows.
+"""``df.write.format("rocketmq").mode("append").save(path)``: makes a new store from rows.
 
-Tasks encode their rows and set them aside, side by side; then the driver's machine writes the files
-of the commit log in parallel, and after them queues and index. Places in the log and in the queues
-are those that a broker would have given to the rows in the order of the partitions. The store gets
-its name when it is complete: a job that fails leaves nothing, and what a killed one left the next
-one to the same path removes. Everything lies beside the store until then, where every node must see
-it.
+Tasks encode their rows in parallel and write them as runs. Then the driver's machine writes the
+files of the commit log in parallel, and after them queues and index. Physical offsets and queue
+offsets are those that a broker would give to the rows in the order of the partitions. The store is
+built in a directory beside ``path``, which every node must see, and is renamed when it is complete.
+A job that fails leaves nothing. What a killed job has left is removed by the next job with the same
+path.
 
-The option ``asStored`` (``true``) says that rows are records of another store, which stay what they
-were: a DELAY property delays nothing. :func:`rmqctl.spark.sink.newstore.write_store` does all of
-it on Spark.
+With the option ``asStored`` (``true``) the rows are records of another store, and stay as they
+were: a DELAY property delays nothing. :func:`rmqctl.spark.sink.newstore.write_store` does all steps
+on Spark.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class RocketMQWriter(DataSourceArrowWriter):
         as_stored: bool = False,
         timestamp: int | None = None,
     ) -> None:
-        """``timestamp`` is the store time of all messages, the time of the call by default.
+        """``timestamp`` (ms) is the store time of all messages; by default the time of the call.
 
-        :raises WriteRefused: the path holds something, or the columns make no messages,
-            or the log would lie elsewhere.
+        :raises WriteRefused: the path is not empty, the columns cannot be messages, or the
+            configuration puts the log elsewhere.
         :raises OutputInUse: an import is making a store there.
         """
         if path == Path():
@@ -74,13 +74,13 @@ class RocketMQWriter(DataSourceArrowWriter):
             raise WriteRefused(path=str(path), reason="something is there already")
         check_new_store(str(path), schema, config)
         self._path = path = path.absolute()
-        # Another job to the same path fails when its directory goes: the later one wins.
+        # An earlier job with the same path fails when its directory is removed: the later one wins.
         self._staging = path.with_name(path.name + BESIDE)
         place = self._staging / uuid.uuid4().hex
         stored_at = system_clock() if timestamp is None else timestamp
         self._new = NewStore(str(place), str(path), EncodeSettings(config, stored_at, as_stored))
         try:
-            # Tasks and commit run in other processes, so the lock cannot be kept.
+            # Tasks and commit run in other processes, so this process cannot keep the lock.
             os.close(made_anew(self._staging, path))
             place.mkdir()
             self._new.begin()
@@ -88,14 +88,14 @@ class RocketMQWriter(DataSourceArrowWriter):
             raise WriteRefused(path=str(path), reason=str(error)) from error
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """One task: its rows as a run, which only a commit names."""
+        """Writes the rows of one task as a run. It only counts if its name is committed."""
         _, name = task()
         return Written(self._new.set_aside(iterator, name))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Makes the store of what the tasks have set aside, and gives it its name.
+        """Makes the store from the runs of the tasks, and renames it.
 
-        :raises WriteRefused: a row is no message, or the disk is full; nothing is left.
+        :raises WriteRefused: a row is not a message, or the disk is full. Nothing is left.
         """
         told = [message.told for message in messages if isinstance(message, Written)]
         try:
@@ -111,5 +111,5 @@ class RocketMQWriter(DataSourceArrowWriter):
             shutil.rmtree(self._staging, ignore_errors=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Removes what was set aside, also by tasks that did not finish."""
+        """Removes all runs, also those of tasks that did not finish."""
         shutil.rmtree(self._staging, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""From stores to rows: the data source, its splits and columns, streams.
+"""Reads rows from stores: the data source, its splits and columns, and streams.
 
 Other rooms use:
 

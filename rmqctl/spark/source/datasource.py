@@ -1,19 +1,19 @@
 """``spark.read.format("rocketmq")``: log, queues and index of one or several stores as rows.
 
-The options are declared in :mod:`rmqctl.spark.source.options`. Only the columns that are asked for
-are built. The path may be a glob or a list separated by commas, and each of them a URL
+The options are declared in :mod:`rmqctl.spark.source.options`. Only the requested columns are made.
+The path may be a glob, or a list separated by commas, also of URLs
 (``s3://bucket/broker-*/store``, see :mod:`rmqctl.spark.remote.remote`).
 
-``where`` (JSON, see :func:`rmqctl.spark.source.pushdown.encode`) leaves out splits and records
-that cannot match; what does not match may still come.
+``where`` (JSON, see :func:`rmqctl.spark.source.pushdown.encode`) skips splits and records that
+cannot match. Rows that do not match may still be returned.
 
-Spark does not tell a Python source which columns a query needs, and its own pushing of filters
-keeps, up to 4.3 at least, the filters of one query for every later one of the same DataFrame, and
-so loses rows. So each query gets a read of what it uses (:mod:`rmqctl.spark.source.rules`), and
-:func:`scan` takes columns and filters where that is out of reach.
+Spark does not tell a Python source which columns a query needs. Its filter pushdown, at least up to
+4.3, applies the filters of one query to every later query of the same DataFrame, and so loses rows.
+Therefore each query gets its own read of what it uses (:mod:`rmqctl.spark.source.rules`). Where
+that is not possible, :func:`scan` takes columns and filters.
 
-Spark names a source, makes it and plans a read in a process each, and every one of them imports
-this module. What numpy, Arrow and pandas are needed for is imported by the process that does it.
+Spark uses separate processes to name a source, to make it and to plan a read, and each of them
+imports this module. So numpy, Arrow and pandas are imported only where they are used.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ def scan(
     where: Iterable[pushdown.Condition] | str = (),
     **options: str,
 ) -> DataFrame:
-    """The wanted columns of a structure; the source is registered if it is not yet.
+    """The wanted columns of a structure. Registers the source if necessary.
 
-    ``path`` is one text, as ``load`` takes it, or the stores one by one; ``columns`` are names, or
-    one text of them as the option is (``*``: all).
+    ``path`` is one text, as for ``load``, or a list of stores. ``columns`` is a list of names, or
+    one text as in the option (``*``: all).
 
-    ``where`` are conditions that all hold, such as ``("topic", "=", "orders")`` (or their text, as
-    ``pushdown.encode`` makes it): they skip what they can (splits by physical offset, by queue and
-    queue offset, by store time; queues; index files) and are checked for every row. Their columns
-    need not be among the wanted ones.
+    ``where`` has conditions such as ``("topic", "=", "orders")``, all of which must hold, or their
+    text as made by ``pushdown.encode``. They are used to skip splits (by physical offset, by queue
+    and queue offset, by store time), queues and index files, and are checked for every row. Their
+    columns need not be among the wanted ones.
 
     :raises ValueError: there is no such structure, column or comparison.
     """
@@ -83,7 +83,7 @@ def scan(
     conditions = pushdown.parse(where) if isinstance(where, str) else list(where)
     structure = structure.lower()
     wanted = wanted_columns(structure, columns)
-    # Arrow batches without a column do not know how many rows they are.
+    # Arrow batches without columns have no number of rows.
     read = list(dict.fromkeys([*wanted, *(name for name, _, _ in conditions)])) or [
         "physical_offset"
     ]
@@ -100,8 +100,8 @@ def scan_with_damage(
     where: Iterable[pushdown.Condition],
     options: dict[str, str],
 ) -> DataFrame:
-    """:func:`scan` of logs for messages that match, and for all damage in what is read: nobody
-    knows what it was. The columns are those that are wanted and some more."""
+    """:func:`scan` of logs for messages that match, and for all damage in what is read, which may
+    have been such messages. The columns are the wanted ones and some more."""
     from pyspark.sql.functions import col
 
     conditions = list(where)
@@ -121,7 +121,7 @@ def _unjudged(
     conditions: list[pushdown.Condition],
     options: dict[str, str],
 ) -> DataFrame:
-    """What a scan reads: conditions only skip."""
+    """What a scan reads. Conditions are only used to skip, not checked."""
     from rmqctl.spark.session.jobs import parallelism
 
     spark.dataSource.register(RocketMQDataSource)
@@ -141,7 +141,7 @@ class RocketMQDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        # Asked for when the source is registered, before it is told which Python runs it.
+        # Spark calls this when the source is registered, before it determines the workers' Python.
         use_own_python()
         send_code_to_streams()
         session = SparkSession.getActiveSession()
@@ -225,7 +225,7 @@ class RocketMQDataSource(DataSource):
         path, several = given.get("path", ""), given.get("paths", "")
         if not (path or several):
             raise ValueError("no path: give the store's directory to load()")
-        # Spark's own form of load([…]), in which a comma is a part of a name.
+        # Spark's encoding of load([…]), in which a comma is a part of a name.
         names = json.loads(several) if several else None
         stores = expand_each(names) if names else expand(path)
         config = broker_config(given.get("brokerConf", ""))
@@ -248,7 +248,7 @@ class RocketMQDataSource(DataSource):
 
 
 def broker_config(text: str) -> MessageStoreConfig:
-    """A ``broker.conf`` by path or by its text."""
+    """The configuration of a ``broker.conf``, which is given as a path or as its text."""
     if not text:
         return MessageStoreConfig()
     is_path = "=" not in text or os.path.isfile(text)
@@ -256,7 +256,7 @@ def broker_config(text: str) -> MessageStoreConfig:
 
 
 class RocketMQReader(DataSourceReader):
-    """Reads splits as Arrow batches. It travels to the executors, and holds only plain values."""
+    """Reads splits as Arrow batches. It is sent to the executors, so it has only plain values."""
 
     def __init__(
         self,

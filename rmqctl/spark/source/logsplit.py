@@ -1,4 +1,5 @@
-"""One split of a commit log: where it begins, and its records and damage as Arrow batches."""
+"""Reads one split of a commit log: finds where it begins, and returns its records and damage as
+Arrow batches."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ from rmqctl.spark.source.pushdown import Bounds
 if TYPE_CHECKING:
     from rmqctl.spark.source.split import ReadSettings, Split
 
-# Longer than any record that a broker takes by default: one that reaches over a split's first
-# place begins behind it.
+# How far before a split the search for its begin starts. No record that a broker takes by default
+# is as long, so a record that extends over the split's start begins behind this place.
 _LOOK_BACK = (4 << 20) + (1 << 16)
 _BOUNDED = ("physical_offset", "queue_id", "queue_offset", "store_timestamp")
 
@@ -34,7 +35,7 @@ _BOUNDED = ("physical_offset", "queue_id", "queue_offset", "store_timestamp")
 def log_batches(
     split: Split, settings: ReadSettings, bounds: Bounds, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Records that start in a split, and damage that does; what the system refuses is a row."""
+    """The records and the damage that begin in a split. An error of the system is a row, too."""
     source = settings.source(split.store)
     log = None
     try:
@@ -52,18 +53,19 @@ def log_batches(
 
 
 def open_log(store: str, config: MessageStoreConfig) -> CommitLog:
-    """The log of a store for reading, wherever its files lie; their size is theirs."""
+    """The log of a store for reading, local or remote. The size of its files is taken from them."""
     if is_remote(store):
         return remote.RemoteStore(store).log()
     return open_commit_log(Path(store), config, 1)
 
 
 def meet(log: CommitLog, offset: int, config: MessageStoreConfig) -> int:
-    """Where a split that was planned to begin at ``offset`` really begins: at the first entry at or
-    after it, in the same file.
+    """The physical offset at which a split that was planned to begin at ``offset`` really begins:
+    that of the first entry at or after it, in the same file.
 
-    Both neighbours ask this, and get the same answer, found by a walk that starts far enough back:
-    a body that holds records, with their right places even, does not deceive it.
+    Both neighbours call this, and get the same result. It is found by a walk that starts far enough
+    back, so a body that contains records, even with the right physical offsets, does not mislead
+    it.
     """
     number = log.files.index_of(offset)
     if number < 0:
@@ -77,8 +79,8 @@ def meet(log: CommitLog, offset: int, config: MessageStoreConfig) -> int:
         if isinstance(entry, Batch):
             place = entry.end_offset
         elif isinstance(entry, End):
-            # Nothing more is written, unless the end is that of the search. That may lie in the
-            # header of an entry, with which its record begins.
+            # This is the end of the log, unless it is only the end of the search. That one may be
+            # in the header of a DLedger entry, at which its record begins.
             if entry.physical_offset < offset:
                 place = start + size
         else:
@@ -91,9 +93,9 @@ def _look_back(config: MessageStoreConfig) -> int:
 
 
 def is_empty(log: CommitLog, split: Split, config: MessageStoreConfig) -> bool:
-    """Whether nothing begins in a split for certain: it and what :func:`meet` looks back at are
-    zeros, so that the next entry, whatever it is, begins behind the split. This saves both
-    searches for that entry, each of which would read the rest of the file."""
+    """Whether it is certain that nothing begins in a split, because the split, and the bytes before
+    it that :func:`meet` would read, are zeros. Then the next entry begins behind the split. This
+    saves two searches for that entry, each of which would read the rest of the file."""
     number = log.files.index_of(split.start)
     start, size = log.files.entries[number].file_from_offset, log.files.entries[number].size
     back = split.start - start - _look_back(config)
@@ -121,13 +123,13 @@ class _Reading:
     ) -> None:
         self._log, self._bounds, self._schema = log, bounds, schema
         self._source = settings.source(split.store)
-        # Whoever reads bodies has them checked for little more.
+        # When bodies are read anyway, checking them costs little more.
         is_wanted = settings.check_crc
         self._checks = "body" in schema.names if is_wanted is None else is_wanted
         self._scanner = Scanner(
             log,
             check=self._checks and "status" in schema.names,
-            # Properties are taken apart here, for the columns that are asked for.
+            # Properties are parsed here, only for the columns that need them.
             properties=False,
         )
         config = settings.config
@@ -148,7 +150,7 @@ class _Reading:
                 if chosen is not None:
                     yield message_batch(chosen, self._schema, self._source, checked=self._checks)
             elif isinstance(entry, Damage):
-                # The next split's own walk goes on at its start, wherever this damage would end.
+                # The next split begins at its own start, even if this damage would end behind that.
                 length = min(entry.length, self._end - entry.physical_offset)
                 yield damage_batch(entry._replace(length=length), self._schema, self._source)
         if place > self._end:
@@ -181,8 +183,7 @@ def select(batch: Batch, bounds: Bounds) -> Batch | None:
 
 
 def _in_their_ranges(batch: Batch, bounds: Bounds) -> NDArray[np.bool_]:
-    """Which records are not left out by the first and last offsets of their queues: bool, one a
-    record."""
+    """Which records (bool, by row) are within the first and last offsets given for their queues."""
     numbers = {name: number for number, name in enumerate(batch.topics.names)}
     ranges = sorted(
         (numbers[topic] << 32 | queue_id, low, high)

@@ -1,7 +1,7 @@
-"""The options of the data source: their names, what they take, and where they hold.
+"""The options of the data source: their names, their values, and where they apply.
 
-Names are those of Spark's Kafka source wherever they mean the same. Spark hands them over without
-regard to case, and as texts.
+They have the names of Spark's Kafka source if they mean the same. Spark passes them as strings, and
+ignores the case of the names.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.rows.columns import STRUCTURES, default_names
 from rmqctl.spark.source.pushdown import Bounds, QueueOffsets, decode
 
-#: In the text of offsets by queue: the oldest message there is, and the place behind the newest.
+#: Special offsets in the text of offsets by queue: the oldest message, and behind the newest one.
 EARLIEST, LATEST = -2, -1
-#: Why offsets by queue do not go with several stores.
+#: Why offsets by queue cannot be used with several stores.
 ONE_STORE = "offsets as JSON are those of one store's queues: read each store alone, or give times"
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class Option(NamedTuple):
-    """An option; ``holds_in`` say what takes it: a batch (``b``), a stream
-    (``s``), a write (``w``), a stream's write (``t``)."""
+    """An option. The letters of ``holds_in`` say where it applies: a batch (``b``), a stream
+    (``s``), a write (``w``), the write of a stream (``t``)."""
 
     name: str
     holds_in: str
@@ -68,7 +68,10 @@ _PLACES = {"b": "spark.read", "s": "spark.readStream", "w": "df.write", "t": "df
 
 
 def check(options: Iterable[str], place: str) -> None:
-    """:raises ValueError: an option is none, or none of ``place`` (a letter of ``holds_in``)."""
+    """Checks the names of options for ``place`` (a letter of ``holds_in``).
+
+    :raises ValueError: there is no such option, or it does not apply there.
+    """
     for given in options:
         known = _BY_FOLDED.get(given.lower())
         if known is None:
@@ -82,13 +85,13 @@ def check(options: Iterable[str], place: str) -> None:
 
 
 def wanted_columns(structure: str, names: str | Iterable[str] | None) -> list[str]:
-    """Columns by their names in any case; None: those that are there unasked, ``*``: all.
+    """The columns with these names, in any case; None: the default columns, ``*``: all.
 
     :raises ValueError: there is no such structure or column, or one is named twice.
     """
     if names is None or names == "":
         return default_names(structure)
-    default_names(structure)  # Knows what to say of a structure that there is not.
+    default_names(structure)  # It raises the error for an unknown structure.
     known = {column.name.lower(): column.name for column in STRUCTURES[structure]}
     asked = names.split(",") if isinstance(names, str) else list(names)
     found: list[str] = []
@@ -106,9 +109,9 @@ def wanted_columns(structure: str, names: str | Iterable[str] | None) -> list[st
 
 
 def check_crc(options: Mapping[str, str]) -> bool | None:
-    """Whether bodies are checked; None: when they are read, too.
+    """Whether bodies are checked; None: only if they are read.
 
-    :raises ValueError: the option is none of its words.
+    :raises ValueError: the option has an unknown value.
     """
     text = options.get("checkCrc", "auto").lower()
     if text not in ("true", "false", "auto"):
@@ -117,7 +120,7 @@ def check_crc(options: Mapping[str, str]) -> bool | None:
 
 
 def flag(options: Mapping[str, str], name: str, otherwise: bool = False) -> bool:
-    """``true`` or ``false``. :raises ValueError: it is neither."""
+    """An option that is ``true`` or ``false``. :raises ValueError: it is neither."""
     text = options.get(name, str(otherwise)).lower()
     if text not in ("true", "false"):
         raise ValueError(f"option {name} is true or false, not {options[name]!r}")
@@ -125,7 +128,7 @@ def flag(options: Mapping[str, str], name: str, otherwise: bool = False) -> bool
 
 
 def number(options: Mapping[str, str], name: str, otherwise: int) -> int:
-    """A whole number. :raises ValueError: it is none, or none of 64 bits."""
+    """An option that is an integer. :raises ValueError: it is not, or has more than 64 bits."""
     text = options.get(name, "").strip()
     if not text:
         return otherwise
@@ -135,7 +138,8 @@ def number(options: Mapping[str, str], name: str, otherwise: int) -> int:
 
 
 def size(options: Mapping[str, str], name: str, otherwise: int) -> int:
-    """Bytes, such as ``64m`` or ``1gb``; 0 is no limit. :raises ValueError: it is none."""
+    """An option that is a number of bytes, such as ``64m`` or ``1gb``; 0: no limit. :raises
+    ValueError: it is invalid."""
     text = options.get(name, "").strip()
     if not text:
         return otherwise
@@ -146,9 +150,9 @@ def size(options: Mapping[str, str], name: str, otherwise: int) -> int:
 
 
 def offsets(text: str, name: str) -> QueueOffsets:
-    """Queue offsets by topic and queue, of ``{"orders": {"0": 23, "1": -2}}``.
+    """Queue offsets by topic and queue id, from a text such as ``{"orders": {"0": 23, "1": -2}}``.
 
-    :raises ValueError: it is no such text.
+    :raises ValueError: the text is invalid.
     """
     wrong = ValueError(
         f'option {name} is JSON such as {{"orders": {{"0": 23, "1": -2}}}} (topic, queue, queue '
@@ -169,10 +173,9 @@ def offsets(text: str, name: str) -> QueueOffsets:
 
 
 def bounds(options: Mapping[str, str], structure: str, *, is_stream: bool) -> Bounds:
-    """What is left out by the options of what is wanted. In a stream, where it starts is a matter
-    of its offsets, and no bound.
+    """The bounds that the options set. The start of a stream is no bound: it is in its offsets.
 
-    :raises ValueError: options say nothing, contradict each other, or do not fit the structure.
+    :raises ValueError: options are invalid, contradict each other, or do not fit the structure.
     """
     found = decode(options.get("where", "[]"))
     _subscribe(found, options)
@@ -203,8 +206,8 @@ def bounds(options: Mapping[str, str], structure: str, *, is_stream: bool) -> Bo
 
 @dataclass(frozen=True)
 class Following:
-    """How a stream follows: where it starts (``earliest``, ``latest``, queue offsets, or a store
-    time in epoch milliseconds), the most of a batch (0: no limit), and what is left out."""
+    """How a stream reads: where it starts (``earliest``, ``latest``, queue offsets, or a store time
+    in epoch milliseconds), the limits of a batch (0: none), and the bounds."""
 
     start: str | QueueOffsets | int = "earliest"
     max_bytes: int = 0
@@ -213,7 +216,8 @@ class Following:
 
 
 def following(options: Mapping[str, str], structure: str) -> Following:
-    """:raises ValueError: options say nothing, or contradict each other."""
+    """How a stream with these options reads. :raises ValueError: options are invalid, or contradict
+    each other."""
     left_out = bounds(options, structure, is_stream=True)
     start: str | QueueOffsets | int = options.get("startingOffsets", "earliest")
     if "startingTimestamp" in options:
@@ -229,7 +233,8 @@ def following(options: Mapping[str, str], structure: str) -> Following:
 
 
 def _of_a_batch(text: str, name: str, not_here: int) -> QueueOffsets:
-    """Offsets of a batch: at one end everything, the other end would be nothing."""
+    """The queue offsets at one end of a batch. The special offset ``not_here`` is refused, because
+    with it the batch would be empty."""
     given = offsets(text, name)
     if not_here in given.values():
         raise ValueError(f"{not_here} in {name}: a batch would have no row of that queue")

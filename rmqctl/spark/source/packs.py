@@ -1,4 +1,4 @@
-"""Small splits put into one task, as Spark packs the small files of its own sources
+"""Packs small splits into one task, as Spark does with the small files of its own sources
 (``FilePartition#maxSplitBytes``, ``#getFilePartitions``)."""
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from pyspark.sql.datasource import InputPartition
 
 from rmqctl.spark.source.split import Pack, ReadSettings, Split
 
-#: Bytes that could be read in the time in which a split is opened: ``openCostInBytes``.
+#: The cost of opening a split, as the bytes that could be read meanwhile (``openCostInBytes``).
 OPEN_COST = 4 << 20
 
 
 def packed(splits: Iterable[Split], settings: ReadSettings) -> list[InputPartition]:
-    """Splits in their order, neighbours together that are small: a task has about ``split_bytes``
-    at the most, and there are as many tasks as can run at once, where there are so many splits.
-    With ``min_partitions`` every split stays a task."""
+    """Packs neighbouring small splits together. A task gets at most about ``split_bytes``. There
+    are at least as many tasks as can run at once, if there are so many splits. With
+    ``min_partitions`` each split stays a task."""
     every = list(splits)
     if settings.min_partitions > 0:
         return list(every)
@@ -28,7 +28,7 @@ def packed(splits: Iterable[Split], settings: ReadSettings) -> list[InputPartiti
     packs: dict[int, list[Split]] = {}
     before = 0
     for split in every:
-        # By where its middle lies, so that all tasks have about the same.
+        # The task is chosen by the split's middle, so that all tasks get about the same.
         middle = 2 * before + _weight(split)
         packs.setdefault(middle * tasks // (2 * total), []).append(split)
         before += _weight(split)

@@ -1,9 +1,9 @@
-"""What conditions say about where rows can be.
+"""Derives from conditions where matching rows can be, so that other parts are not read.
 
-Bounds only ever leave out what cannot match; Spark checks every row again. They are options of
-one read, not Spark's own pushed filters: Spark 4.3 keeps those in the table that a DataFrame and
-all that is made of it share, so ``f.where(a).union(f.where(b))`` would have read only what ``b``
-admits.
+Bounds exclude only rows that cannot match, and Spark checks every row again. They are options of
+one read, and do not use Spark's filter pushdown. Spark 4.3 stores pushed filters in the table that
+a DataFrame shares with all that are derived from it. So ``f.where(a).union(f.where(b))`` would read
+only what ``b`` admits.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _FILTERS: dict[str, type[Filter]] = {
     "in": In,
 }
 _LOW, _HIGH = LONG_MIN, LONG_MAX
-#: The host has 4 or 16 bytes, the port and the physical offset 4 and 8.
+#: A message id: the host has 4 or 16 bytes, the port 4, and the physical offset 8.
 _MSG_ID = re.compile(r"(?:[0-9A-F]{32}|[0-9A-F]{56})")
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 
 
 @dataclass
 class Bounds:
-    """Inclusive ranges of numeric columns, and the only values of others. ``topics_like`` is what
-    the whole of a topic matches; ``first_offsets`` and ``last_offsets`` are inclusive, too, and of
-    the queues that they name."""
+    """Inclusive ranges for numeric columns, and sets of values for others. ``topics_like`` is a
+    pattern that the whole topic must match. ``first_offsets`` and ``last_offsets`` (inclusive) are
+    for the queues that they name."""
 
     low: dict[str, int] = field(default_factory=dict)
     high: dict[str, int] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Bounds:
     last_offsets: QueueOffsets = field(default_factory=dict)
 
     def add(self, pushed: Filter) -> None:
-        """Narrows the bounds by a filter; one that says nothing here is passed over."""
+        """Narrows the bounds by a filter. Filters that cannot be used here are ignored."""
         attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
         if len(attribute) != 1:
             return
@@ -97,22 +97,24 @@ class Bounds:
         self.only[name] = self.only[name] & wanted if name in self.only else wanted
 
     def start_queues(self, offsets: QueueOffsets) -> None:
-        """Leaves out what these queues have before an offset."""
+        """Excludes what these queues have before an offset."""
         self.first_offsets |= offsets
 
     def end_queues(self, offsets: QueueOffsets) -> None:
-        """Leaves out what these queues have from an offset on."""
+        """Excludes what these queues have from an offset on."""
         self.last_offsets |= {queue: offset - 1 for queue, offset in offsets.items()}
 
     def queue_ranges(self) -> Iterator[tuple[str, int, int, int]]:
-        """Topic, queue id, first and last queue offset of each queue that is not taken whole."""
+        """Topic, queue id, first and last queue offset of each queue that is not read
+        completely."""
         for queue in self.first_offsets.keys() | self.last_offsets.keys():
             low, high = self.first_offsets.get(queue, _LOW), self.last_offsets.get(queue, _HIGH)
             yield (*queue, low, high)
 
     def _at_message(self, msg_id: object) -> None:
-        """An offset message id ends with its physical offset (``MessageDecoder#createMessageId``),
-        in capitals: another text is nobody's id."""
+        """Narrows the bounds to one message. Its offset message id ends with its physical offset,
+        in upper-case hexadecimal digits (``MessageDecoder#createMessageId``). No message has
+        another text as its id."""
         if isinstance(msg_id, str) and _MSG_ID.fullmatch(msg_id):
             place = int(msg_id[-16:], 16)
             if place <= _HIGH:
@@ -135,7 +137,7 @@ class Bounds:
 
 
 def _numbers(name: str, value: object) -> tuple[int, int] | None:
-    """The numbers of the store next to a value, below and above: timestamps in milliseconds."""
+    """The nearest integers as stored, below and above a value. Times are in epoch milliseconds."""
     if isinstance(value, datetime) and name.endswith("_time"):
         moment = value if value.tzinfo is not None else value.astimezone(UTC)
         since = moment - _EPOCH
@@ -146,7 +148,7 @@ def _numbers(name: str, value: object) -> tuple[int, int] | None:
 
 
 def encode(conditions: Iterable[Condition]) -> str:
-    """Conditions as text; times are ISO 8601, without a zone UTC.
+    """Conditions as text. Times are ISO 8601; without a zone they are in UTC.
 
     :raises ValueError: there is no such comparison.
     """
@@ -157,7 +159,7 @@ def encode(conditions: Iterable[Condition]) -> str:
 
 
 def parse(text: str) -> list[Condition]:
-    """Encoded conditions as they were. :raises ValueError: they are none."""
+    """Decodes conditions. :raises ValueError: the text is invalid."""
     conditions: list[Condition] = []
     for name, comparison, value in json.loads(text):
         if comparison not in _FILTERS:
@@ -169,7 +171,7 @@ def parse(text: str) -> list[Condition]:
 
 
 def decode(text: str) -> Bounds:
-    """The bounds of encoded conditions. :raises ValueError: they are none."""
+    """The bounds of encoded conditions. :raises ValueError: the text is invalid."""
     bounds = Bounds()
     for name, comparison, value in parse(text):
         kind: Any = _FILTERS[comparison]
@@ -178,7 +180,7 @@ def decode(text: str) -> Bounds:
 
 
 def judge(column: Column, comparison: str, value: Any) -> Column:
-    """A condition as Spark checks it."""
+    """A condition as an expression of Spark."""
     if comparison == "in":
         return column.isin([_aware(v) if isinstance(v, datetime) else v for v in value])
     other = _aware(value) if isinstance(value, datetime) else value

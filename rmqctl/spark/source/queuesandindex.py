@@ -1,4 +1,4 @@
-"""Queue units and index items as Arrow batches."""
+"""Reads queue units and index items as Arrow batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _ROWS = 1 << 16
 def queue_batches(
     split: Split, settings: ReadSettings, bounds: Bounds, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Units of some queues as ``walk queue`` shows them: what the files hold, whatever the log."""
+    """The units of some queues, as ``walk queue`` shows them: as they are in the files, without
+    regard to the log."""
     source, open_queue = settings.source(split.store), _opener(split.store, settings.config)
     for part in split.parts:
         try:
@@ -50,7 +51,8 @@ def queue_batches(
 
 
 def _opener(store: str, config: MessageStoreConfig) -> Callable[[Part], ConsumeQueue]:
-    """Opens queues of one store. How long their files are is asked once: that lists all topics."""
+    """A function that opens queues of one store. The length of their files is determined only once,
+    because that lists all topics."""
     if is_remote(store):
         return lambda part: remote.RemoteStore(store, config).queue(part.name, part.queue_id)
     root = Path(store)
@@ -67,8 +69,8 @@ def _opener(store: str, config: MessageStoreConfig) -> Callable[[Part], ConsumeQ
 
 
 class _Queue:
-    """The reading of one queue's files. A unit of zeros was never written: it is damage when later
-    ones were, and else the end."""
+    """Reads the files of one queue. A unit of zeros was never written. It is damage if a later unit
+    was written, and else the end of the queue."""
 
     def __init__(
         self, queue: ConsumeQueue, source: Source, bounds: Bounds, schema: pa.Schema
@@ -99,7 +101,8 @@ class _Queue:
                 expected = at + len(window)
 
     def _place_before(self, number: int) -> int:
-        """Queue offset after the last unit that was written before a file, or of the first file."""
+        """The queue offset behind the last unit that was written before a file; if there is none,
+        that of the first file."""
         entries = self._queue.files.entries
         for before in range(number - 1, -1, -1):
             mapped = self._queue.files.file(before)
@@ -113,11 +116,11 @@ class _Queue:
         return expected == (entry.file_from_offset + entry.size) // UNIT_SIZE
 
     def _written(self, number: int) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """Runs of units of one file that are not zeros, with their queue offsets."""
+        """The runs of units in one file that are not zeros, each with its queue offset."""
         mapped = self._queue.files.file(number)
         base = mapped.file_from_offset // UNIT_SIZE
         done = 0
-        # Holes are skipped without being read: a queue file is mostly empty.
+        # Holes are skipped without reading them, because queue files are mostly empty.
         for low, high in mapped.extents(0, mapped.size):
             first = max(low // UNIT_SIZE, done)
             done = min(-(-high // UNIT_SIZE), mapped.size // UNIT_SIZE)
@@ -126,7 +129,7 @@ class _Queue:
                 yield from _runs(base + at, data)
 
     def _units(self, start: int, window: NDArray[np.void]) -> pa.RecordBatch | None:
-        """One run of units, as far as its queue offsets can match; None when none can."""
+        """The units of a run whose queue offsets can match; None if none can."""
         low = max(start, self._bounds.low.get("queue_offset", start))
         high = min(start + len(window), self._bounds.high.get("queue_offset", 2**62) + 1)
         if low >= high:
@@ -160,10 +163,10 @@ class _Queue:
 
 
 def _runs(start: int, data: bytes) -> Iterator[tuple[int, NDArray[np.void]]]:
-    """Runs of units that are not zeros."""
+    """The runs of units that are not zeros, each with its queue offset."""
     window = np.frombuffer(data, unit_dtype())
     octets = np.frombuffer(data, np.uint8).reshape(-1, UNIT_SIZE)
-    # An offset of 0 and a size of 0 are rare in a unit that was written: look at the size first.
+    # A unit that was written rarely has the size 0, so the size is checked first.
     written = window["size"] != 0
     empty = np.flatnonzero(~written)
     written[empty] = octets[empty].any(axis=1)
@@ -175,7 +178,7 @@ def _runs(start: int, data: bytes) -> Iterator[tuple[int, NDArray[np.void]]]:
 def index_batches(
     split: Split, settings: ReadSettings, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Items of index files as ``walk index`` shows them."""
+    """The items of index files, as ``walk index`` shows them."""
     source = settings.source(split.store)
     for part in split.parts:
         try:

@@ -1,13 +1,14 @@
-"""Rules of Spark's own optimiser: queries over ``load()`` read what they use, and as columns.
+"""Adds rules to Spark's optimiser, so that queries over ``load()`` read only the columns and rows
+that they use, and process them as columns.
 
-Spark tells a Python source neither which columns a query uses nor, in a way that holds
-(:mod:`rmqctl.spark.source.pushdown`), which rows; its optimiser knows both (``PrunedReads.java``).
-And it makes a row of each message before anybody asks what for, though columns are what a source
-hands on and what its generated code can take (``ArrowReads.java``).
+Spark does not tell a Python source which columns a query uses, nor, reliably, which rows
+(:mod:`rmqctl.spark.source.pushdown`). But its optimiser knows both (``PrunedReads.java``). Spark
+also converts each message to a row at once, though the source returns columns, and generated code
+can process columns (``ArrowReads.java``).
 
-The optimiser takes rules of others. Spark has a compiler for the code that it generates, and that
-makes classes of these, in the driver; what tasks need of them is sent to executors as a jar. Where
-that is out of reach, as over Spark Connect, queries answer the same, and take longer.
+The optimiser accepts additional rules. They are compiled in the driver, with the compiler that
+Spark has for generated code. Classes that tasks need are sent to the executors as a jar. Where that
+is not possible, as over Spark Connect, queries give the same results, but take longer.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Each rule, and what is so without it.
+#: Each rule, and what happens without it.
 _RULES = {
     "PrunedReads": "queries over load() read all columns of the table",
     "ArrowReads": "Spark makes rows of what is read",
 }
-#: Whose class is needed by tasks, too.
+#: The rules whose classes tasks need as well.
 _OF_TASKS = "ArrowReads"
 _JAR = "rmqctl-arrow-reads.jar"
-#: A session with files of its own does not look among those of the context.
+#: A session with its own files does not use the files of the context.
 _OWN_FILES = "spark.sql.artifact.isolation.enabled"
-#: What was compiled for each JVM.
+#: The compiled classes of each JVM.
 _made: WeakKeyDictionary[Any, dict[str, tuple[Any, dict[str, bytes]]]] = WeakKeyDictionary()
 log = logging.getLogger(__name__)
 
 
 def install_rules(spark: SparkSession) -> None:
-    """Makes the rules those of a session, if they are not yet."""
+    """Adds the rules to a session, if it does not have them."""
     session: Any = getattr(spark, "_jsparkSession", None)
     if session is None:
-        return  # Of Spark Connect: what optimises is on the server.
+        return  # With Spark Connect the optimiser is on the server.
     rules = session.experimental().extraOptimizations()
     there = {rules.apply(n).ruleName().rpartition(".")[-1] for n in range(rules.size())}
     from py4j.protocol import Py4JError
@@ -60,8 +61,9 @@ def install_rules(spark: SparkSession) -> None:
 
 
 def _compiled(spark: SparkSession, above: Any, name: str) -> tuple[Any, dict[str, bytes]]:
-    """A rule, whose class finds others by the loader ``above``, and its classes. All sessions of a
-    JVM have the same: Py4J takes methods of two classes of one name for each other's."""
+    """Compiles a rule. Returns the rule and its classes; ``above`` is the parent class loader. All
+    sessions of a JVM use the same classes, because Py4J confuses the methods of two classes with
+    one name."""
     gateway: Any = spark.sparkContext._gateway
     made = _made.setdefault(gateway, {})
     if name not in made:
@@ -79,13 +81,13 @@ def _compiled(spark: SparkSession, above: Any, name: str) -> tuple[Any, dict[str
 
 
 def _send(spark: SparkSession, classes: dict[str, bytes]) -> None:
-    """Has executors find these classes, those of a cluster and those of this machine."""
+    """Makes these classes available to executors, on a cluster and on this machine."""
     from pyspark import SparkFiles
 
     context: Any = spark.sparkContext._jsc.sc()
     if _JAR in str(context.listJars()):
         return
-    # Spark removes the directory when the driver ends.
+    # Spark removes this directory when the driver ends.
     directory = Path(SparkFiles.getRootDirectory()) / "rmqctl"
     directory.mkdir(exist_ok=True)
     with zipfile.ZipFile(directory / _JAR, "w") as file:

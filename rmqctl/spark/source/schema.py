@@ -1,4 +1,4 @@
-"""A schema of Spark as that of the Arrow batches that are sent for it."""
+"""Converts a schema of Spark to that of the Arrow batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def batch_schema(settings: ReadSettings, schema: StructType) -> pa.Schema:
     """The Arrow schema of the wanted columns.
 
-    :raises ValueError: one is not of the structure, or what is to be told has no column.
+    :raises ValueError: the structure has no such column, or damage would have no column.
     """
     structure = settings.structure
     known = {column.name: column.type for column in STRUCTURES[structure]}

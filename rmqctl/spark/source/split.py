@@ -1,4 +1,4 @@
-"""What one task is given: a split of a store, and how its reader was told to read."""
+"""The input of one task: a split of a store, and the settings of the read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SPLIT_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """What a reader was told; plain values, for it travels to the executors.
+    """The settings of a read: plain values, because they are sent to the executors.
 
-    ``check_crc``: whether ``status`` tells of bodies; None: when bodies are read, too.
-    ``clock_slack`` are milliseconds by which store times may go back in the log; a negative one
-    means that they say nothing about places. ``min_partitions``: splits of the log are smaller than
-    ``split_bytes`` where there would be fewer. ``fails_on_loss``: damage ends the query.
-    ``parallelism``: how many tasks run at once; 0: as many as this machine has cores.
+    ``check_crc``: whether bodies are compared with their CRCs; None: only if they are read.
+    ``clock_slack``: by how many milliseconds store times may go back in the log; negative: store
+    times are not used to skip files. ``min_partitions``: the fewest splits of the log, which are
+    smaller than ``split_bytes`` if necessary. ``fails_on_loss``: damage ends the query with an
+    error. ``parallelism``: how many tasks run at once; 0: as many as this machine has cores.
     """
 
     structure: str
@@ -38,13 +38,15 @@ class ReadSettings:
     parallelism: int = 0
 
     def source(self, store: str) -> Source:
-        """What rows say of a store; the rule of the broker's name is in :mod:`.columns`."""
+        """The columns ``store`` and ``broker`` of a store, by the rule in
+        :mod:`rmqctl.rows.columns`."""
         given = self.config.broker_name if len(self.stores) == 1 else ""
         return source_of(shown(store), given)
 
 
 class Part(NamedTuple):
-    """Files ``[start, end)`` of a queue by their numbers, or items of an index file."""
+    """Files ``[start, end)`` of a queue, by their numbers, or items ``[start, end)`` of an index
+    file."""
 
     name: str
     queue_id: int
@@ -55,11 +57,11 @@ class Part(NamedTuple):
 class Split(InputPartition):
     """A part of one store: ``[start, end)`` of the log, or parts of queues or of an index file.
 
-    ``meets_start`` and ``meets_end`` say that these places are not known to be a record's start,
-    and have to be met with the neighbour. ``problem`` says that there is nothing to read: no file
-    holds the stretch, or the store cannot be read. ``first_offsets`` are where a stream began to
-    read some queues: what these have before is left out. ``size`` are the bytes that are to be
-    read, as far as that is known beforehand.
+    ``meets_start`` and ``meets_end``: no record is known to begin there, so the real border must be
+    found, in the same way as the neighbouring split does. ``problem``: why there is nothing to
+    read, because no file has this stretch, or the store cannot be read. ``first_offsets``: the
+    queue offsets at which a stream began to read some queues; messages before them are left out.
+    ``size``: the bytes to read, as far as known beforehand.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Split(InputPartition):
 
 
 class Pack(InputPartition):
-    """Small splits that one task reads one after the other."""
+    """Several small splits, which one task reads one after the other."""
 
     def __init__(self, splits: tuple[Split, ...]) -> None:
         super().__init__(None)
@@ -96,7 +98,7 @@ class Pack(InputPartition):
 
 
 def splits_of(partition: InputPartition) -> tuple[Split, ...]:
-    """What a task is to read; none of the empty partition that Spark makes where there is none."""
+    """The splits of a task; none for the empty partition that Spark makes if there is no other."""
     if isinstance(partition, Pack):
         return partition.splits
     return (partition,) if isinstance(partition, Split) else ()

@@ -1,7 +1,8 @@
-"""Splits: what one task reads, planned on the driver from names, sizes and a few single records.
+"""Plans the splits, of which a task reads one, from names, sizes and a few single records, and
+reads them.
 
-A split of the log begins at the first record at or after its place and ends where the next one
-begins, so a store of few big files keeps all cores busy. Damage travels as rows.
+A split of the log begins at the first record at or after its planned start, and ends where the next
+split begins. So a store with a few big files keeps all cores busy. Damage is returned as rows.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ from rmqctl.spark.source.queuesandindex import index_batches, open_index_file, q
 from rmqctl.spark.source.split import Part, ReadSettings, Split
 
 _NOTHING = (0, 0)
-#: The status of a row that is a stretch which cannot be read.
+#: The status of rows for stretches that cannot be read.
 DAMAGE = "damage"
 
 
 class DataLost(RmqctlError):
-    """Of the log, where ``failOnDataLoss`` says that a query shall not go on without."""
+    """A part of the log cannot be read, and with ``failOnDataLoss`` a query must not go on without
+    it."""
 
     template = (
         "{store} cannot be read in one place: {reason}. Without failOnDataLoss=true such places "
@@ -46,7 +48,8 @@ class DataLost(RmqctlError):
 
 
 def plan(settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
-    """The splits of all stores, in order; a store that cannot be read is one with its problem."""
+    """The splits of all stores, in order. A store that cannot be read is a split with its
+    problem."""
     if settings.min_partitions > 0:
         settings = replace(settings, split_bytes=_step_for(settings))
     planners = {"commitlog": _plan_log, "queue": _plan_queues, "index": _plan_index}
@@ -66,7 +69,7 @@ def plan(settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
 
 
 def _step_for(settings: ReadSettings) -> int:
-    """Bytes of log a split, so that there are as many as are wanted at least."""
+    """The bytes of log of a split, so small that there are at least as many splits as wanted."""
     total = 0
     for store in settings.stores:
         try:
@@ -74,14 +77,14 @@ def _step_for(settings: ReadSettings) -> int:
             total += sum(entry.size for entry in log.files.entries)
             log.close()
         except (RmqctlError, OSError):
-            continue  # Its own split tells of it.
+            continue  # The split of this store will report the error.
     step = settings.split_bytes if settings.split_bytes > 0 else total
     return max(min(step, total // settings.min_partitions), 1)
 
 
 def _plan_remote(store: str, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
-    """From listings, and the first records of files when times are asked for: where the log ends is
-    found by the task that comes to it."""
+    """Plans from listings and, if store times are bounded, from the first records of files. The
+    task that reaches the end of the log finds it."""
     remote.check_store(store)
     opened = remote.RemoteStore(store, settings.config)
     if settings.structure == "commitlog":
@@ -114,7 +117,7 @@ def _plan_log(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> It
     first, low = _places_before(store, bounds)
     last = log.files.end_offset
     for split in log_splits(log, str(store.root), settings.split_bytes, log_end=store.max_offset):
-        # What stands behind the end of the log is not in the order of the queues.
+        # Units do not tell the order of records behind the end of the log.
         behind_end = split.end == last or split.end > store.max_offset
         if (
             split.problem
@@ -135,9 +138,10 @@ def log_splits(
     *,
     log_end: int,
 ) -> Iterator[Split]:
-    """Splits of the log between two records' starts (None: all of it), and what no file holds.
+    """The splits of the log between the starts of two records (None: of the whole log), and splits
+    for stretches that no file has.
 
-    What a file has behind ``log_end`` is mostly nothing, and belongs to the last split before it.
+    What a file has behind ``log_end``, mostly nothing, belongs to the last split before that.
     """
     entries = log.files.entries
     for number, entry in enumerate(entries):
@@ -165,30 +169,31 @@ def log_splits(
 
 
 def missing_split(store: str, gap: Damage) -> Split:
-    """A stretch of the log that has no file, as :meth:`CommitLog.step` tells it."""
+    """The split for a stretch of the log that no file has, as :meth:`CommitLog.step` reports it."""
     problem = f"{gap.reason}: expected {gap.expected}, found {gap.found}"
     end = gap.physical_offset + gap.length
     return Split(store, start=gap.physical_offset, end=end, problem=problem)
 
 
 def expired_split(store: str, start: int, end: int) -> Split:
-    """A stretch of the log that a stream comes too late for."""
+    """The split for a stretch of the log that has expired before a stream has read it."""
     problem = f"commitlog-file-expired: expected the log from {start}, found it from {end}"
     return Split(store, start=start, end=end, problem=problem)
 
 
 def _places_before(store: MessageStore, bounds: Bounds) -> tuple[int, int]:
-    """A stretch of the log without records of a queue from a queue offset on, by its units: from
-    the place of its first unit to that of the offset. It is empty when they prove nothing.
+    """A stretch of the log, ``(start, end)``, in which no record of the wanted queue has the wanted
+    queue offset or a later one, as its units show. It goes from the record of the queue's first
+    unit to that of the offset. It is empty if the units show nothing.
 
-    A unit is believed when its record says the same. Before the first one there may be records of
-    the same queue as it was before its topic was deleted and made again. Behind the place of an
-    offset the queue may begin again at any time: when queues are built anew from such a log
-    (``ConsumeQueue#putMessagePositionInfo``), they keep the units of the first time.
+    A unit counts only if its record agrees. Before the record of the first unit there may be
+    records of the queue from a time before its topic was deleted and made again. Behind that of the
+    wanted offset the queue may begin again at any time, because queues that are rebuilt from such a
+    log (``ConsumeQueue#putMessagePositionInfo``) keep the units of the first time.
     """
     topics, numbers = bounds.only.get("topic", ()), bounds.only.get("queue_id", ())
     low = bounds.low.get("queue_offset", 0)
-    # Prepared records have no unit and queue offset 0, so only a range above it can use the queue.
+    # Prepared records have queue offset 0, and no unit. So units help only for offsets above 0.
     if len(topics) != 1 or len(numbers) != 1 or low <= 0:
         return _NOTHING
     (topic,), (number,) = topics, numbers
@@ -205,7 +210,7 @@ def _places_before(store: MessageStore, bounds: Bounds) -> tuple[int, int]:
 
 
 def _proven_place(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> int | None:
-    """Physical offset of a queue offset; None when unit and record do not agree on it."""
+    """The physical offset of the message at a queue offset; None if unit and record disagree."""
     unit = queue.unit(queue_offset)
     record = store.commit_log.find_record(unit.physical_offset) if unit is not None else None
     if record is None or (record.topic, record.queue_id, record.queue_offset) != (
@@ -218,8 +223,8 @@ def _proven_place(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -
 
 
 def _may_hold_times(log: CommitLog, split: Split, settings: ReadSettings, bounds: Bounds) -> bool:
-    """Whether a split's file may hold records of the store times asked for; what no file holds is
-    asked of the file before it."""
+    """Whether a split's file may have records of the wanted store times. For a stretch that no file
+    has, the file before it decides."""
     number = log.files.index_of(split.start - 1 if split.problem else split.start)
     since, until = bounds.low.get("store_timestamp"), bounds.high.get("store_timestamp")
     if number < 0 or (since is None and until is None):
@@ -249,8 +254,8 @@ def _queue_splits(
     settings: ReadSettings,
     bounds: Bounds,
 ) -> Iterator[Split]:
-    """Whole files of queues, several queues in one split when they are small. Of each queue there
-    are its topic, its number and the bytes of its files."""
+    """Splits of whole queue files, with several small queues in one. Each queue is given as its
+    topic, its id and the bytes of its files."""
     limit = max(settings.split_bytes // 4, 1)
     parts: list[Part] = []
     size = 0
@@ -287,7 +292,7 @@ def _index_splits(
             last = file.item_count
             file.close()
         except (RmqctlError, OSError):
-            last = 0  # Its reader says what is wrong.
+            last = 0  # The reader will report the error.
         for at in range(1, max(last, 1) + 1, step):
             part = Part(name, 0, at, min(at + step, last + 1))
             yield Split(store, parts=(part,), size=(part.end - part.start) * UNIT_SIZE)
@@ -298,7 +303,7 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a split as Arrow batches.
 
-    :raises DataLost: a stretch cannot be read, and the reader was told to fail then.
+    :raises DataLost: a stretch cannot be read, and ``fails_on_loss`` is set.
     """
     if not settings.fails_on_loss:
         yield from _rows(split, settings, bounds, schema)

@@ -1,14 +1,14 @@
 """``spark.readStream.format("rocketmq")``: follows the commit logs of live stores.
 
-A stream's offset is a physical offset for each store, always a record's start or the end of a
-file. What lies between two offsets never changes, so a batch that is repeated after a failure has
-the same rows: exactly once with a sink that knows its batches. A record is read when it is whole:
-its CRC is checked while it is the last one. A log that expired before it was read gives a row of
-damage.
+The offset of a stream is a physical offset for each store, which is always the start of a record or
+the end of a file. What is between two offsets never changes. So a batch that is repeated after a
+failure has the same rows, which gives exactly-once semantics with an idempotent sink. A record is
+read only when it is whole: while it is the last one, its CRC is checked. If a part of a log expires
+before it is read, a row of damage says so.
 
-What starts a stream is noted in its first offset, offsets of queues too: a restart goes on from
-the checkpoint, whatever the options say by then. A store that joins later is read from its
-beginning. Of the bytes a batch may have the last record of each store may reach over.
+The first offset of a stream notes where it starts, including queue offsets. So a restart continues
+from the checkpoint, whatever the options are then. A store that joins later is read from its begin.
+The last record of each store may exceed the limit of a batch's bytes.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ from rmqctl.spark.source.packs import packed
 from rmqctl.spark.source.pushdown import Bounds, QueueOffsets
 from rmqctl.spark.source.schema import batch_schema
 
-#: A physical offset for each store; under :data:`_STARTS`, by store, where its queues began, and
-#: under :data:`_BEGAN` where the logs did: asked again it may be another place, because the latest
-#: is, the earliest has expired, a store has come, or the options have changed.
+#: A physical offset for each store. :data:`_STARTS` has the queue offsets at which the stream
+#: began, by store, and :data:`_BEGAN` the physical offsets. They are noted because later the same
+#: options may mean other places: the latest offset moves, the earliest one expires, stores are
+#: added, or the options change.
 Offsets = dict[str, Any]
-#: No store is called so: it would be a pattern.
+#: No store has this name: it would be a pattern.
 _STARTS = "*startingOffsets"
-#: The same: physical offsets by store, where the stream began.
+#: Nor this one. It has the physical offsets, by store, at which the stream began.
 _BEGAN = "*began"
-#: A store, and from where to where in its log.
+#: A store, and the physical offsets of a stretch of its log.
 _Stretch = tuple[str, int, int]
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a stream. Its offsets are of the stores that have a log when they are asked
-    for: one that comes later joins in, one that is gone keeps its offset. An empty log has no
-    offset, for it need not begin at 0: retention, or a master, may say otherwise."""
+    """The reader of a stream. Its offsets have the stores that have a log at that time. A store
+    that comes later is added, and one that is gone keeps its offset. An empty log has no offset,
+    because it need not begin at 0, for example after retention, or on a slave."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ends()
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """How far the next batch goes: to the end of each log, or as far as the limit allows."""
+        """The end of the next batch: the end of each log, or as far as the limit allows."""
         ends = self._target if self._target is not None else self._ends()
         result = dict(start)
         waiting = []
@@ -145,9 +146,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return result
 
     def _within_bytes(self, waiting: list[_Stretch], room: int) -> Iterator[_Stretch]:
-        """Stretches of logs, cut so that together they have so many bytes."""
+        """Cuts stretches of logs so that together they have about ``room`` bytes."""
         for number, (store, begin, end) in enumerate(waiting):
-            # What one store leaves over the next ones may use.
+            # What one store does not use is left for the next ones.
             share = max(room // (len(waiting) - number), 1)
             end = self._place_near(store, begin, min(begin + share, end), end)
             room = max(room - (end - begin), 1)
@@ -156,7 +157,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _within_rows(
         self, waiting: list[_Stretch], room: int, offset: Offsets
     ) -> Iterator[_Stretch]:
-        """The same by messages that are wanted: each stretch goes on by one at least."""
+        """Cuts them by the number of wanted messages. Each stretch gets at least one."""
         for number, (store, begin, end) in enumerate(waiting):
             left = share = max(room // (len(waiting) - number), 1)
             bounds = self._bounds(self._starts(offset, store))
@@ -177,8 +178,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         found: list[split.Split] = []
         if start.get(_BEGAN) != end.get(_BEGAN):
-            # A first batch that was not ended: Spark has asked anew where the stream begins.
-            # A checkpoint of before there was such a note has no better answer than that.
+            # The first batch was not completed, and Spark has asked again where the stream begins.
+            # Use the noted start. Old checkpoints do not have it, and use the new answer.
             start = end.get(_BEGAN, start)
         for store, stop in end.items():
             if store in (_STARTS, _BEGAN):
@@ -191,7 +192,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return packed(found, self._settings)
 
     def _starts(self, offset: Offsets, store: str) -> QueueOffsets:
-        """Where the stream began to read queues of a store, as its first offset has noted."""
+        """The queue offsets at which the stream began to read a store, as noted in its first
+        offset."""
         by_topic = offset.get(_STARTS, {}).get(store, {})
         return {
             (topic, int(queue_id)): first
@@ -203,7 +205,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(self._following.bounds, first_offsets=starts)
 
     def _splits(self, log: CommitLog, store: str, begin: int, stop: int) -> Iterator[split.Split]:
-        """What is read of one store between two of its offsets."""
+        """The splits of one store between two offsets."""
         if begin >= stop:
             return
         if not log.files.entries or log.min_offset > begin:
@@ -220,27 +222,27 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from splits.read(one, self._settings, bounds, self._schema)
 
     def commit(self, end: Offsets) -> None:
-        """Nothing is kept for batches that are done."""
+        """Does nothing: nothing is kept for completed batches."""
 
     def stop(self) -> None:
-        """Nothing is held open between batches."""
+        """Does nothing: nothing is held open between batches."""
 
     def _logs(self) -> Iterator[tuple[str, CommitLog]]:
-        """The stores that have files of a log."""
+        """The stores that have a log with files, and their logs."""
         for store in expand(self._path):
             with self._log(store) as log:
                 if log.files.entries:
                     yield store, log
 
     def _log(self, store: str) -> closing[CommitLog]:
-        """A log, for as long as the context: a stream looks at it for days."""
+        """A log, which is closed with the context: a stream runs for days."""
         return closing(open_log(store, self._settings.config))
 
     def _ends(self) -> Offsets:
         return {store: whole_end(store, self._settings) for store, _ in self._logs()}
 
     def _place_near(self, store: str, begin: int, wanted: int, end: int) -> int:
-        """The first record's start, or end of a file, at or after a place."""
+        """The first start of a record, or end of a file, at or after a physical offset."""
         if wanted >= end:
             return end
         with self._log(store) as log:
@@ -249,16 +251,16 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _noted(first: Offsets) -> Offsets:
-    """Where a stream begins, which the ends of its batches say, too."""
+    """The note of where a stream begins. The end offsets of its batches have it as well."""
     return first | {_BEGAN: first}
 
 
 def place_in_time(log: CommitLog, timestamp: int, clock_slack: int) -> int | None:
-    """Physical offset of the first record that was stored then or later, in the order of the log;
-    None where there is none. Files whose times say that they are older are passed over.
+    """The physical offset of the first record in the log with this store time or a later one; None
+    if there is none. Files that are older, by their store times, are skipped.
 
-    ``timestamp`` and ``clock_slack`` are milliseconds, the first since the epoch; a negative slack:
-    times say nothing about places.
+    ``timestamp`` is in epoch milliseconds, ``clock_slack`` in milliseconds. If the slack is
+    negative, no file is skipped.
     """
     for number, entry in enumerate(log.files.entries):
         if not may_hold(log, number, timestamp, None, clock_slack):
@@ -273,7 +275,8 @@ def place_in_time(log: CommitLog, timestamp: int, clock_slack: int) -> int | Non
 
 
 def whole_end(store: str, settings: split.ReadSettings) -> int:
-    """Where the last whole record of a log ends, damage before it or not.
+    """The physical offset at which the last whole record of a log ends, even if damage is before
+    it.
 
     :raises RmqctlError: the store cannot be read.
     """
@@ -284,12 +287,12 @@ def whole_end(store: str, settings: split.ReadSettings) -> int:
                 return opened.max_offset
             return _end_behind(opened.commit_log, found.obstacle.physical_offset, opened)
     except FileNotFoundError as error:
-        # A file expired while it was being looked at.
+        # A file has expired while it was read.
         raise RmqctlError(reason=f"{store}: {error}") from error
 
 
 def _end_behind(log: CommitLog, place: int, store: MessageStore) -> int:
-    """The end of the log behind damage: after its last record that is whole."""
+    """The end of the log behind damage: where its last whole record ends."""
     end = place
     for entry in Scanner(log, properties=False).scan(place):
         if isinstance(entry, Batch):

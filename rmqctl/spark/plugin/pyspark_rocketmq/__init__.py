@@ -1,8 +1,9 @@
-"""Makes the data source known to Spark by its short name, ``rocketmq``, unasked.
+"""Registers the data source with Spark automatically, under its short name ``rocketmq``.
 
-Spark imports every package of the driver's Python that is called ``pyspark_…`` and registers its
-``DefaultSource``. Wheels have this one beside ``rmqctl``. What this raises would take all other
-sources of the session away, too: where a package is missing there is no source here.
+Spark imports every package of the driver's Python whose name begins with ``pyspark_``, and
+registers its ``DefaultSource``. Wheels contain this package beside ``rmqctl``. An exception here
+would remove all other sources from the session as well. So if a package is missing, this one has
+no source.
 """
 
 try:
