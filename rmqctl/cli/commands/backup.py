@@ -97,8 +97,9 @@ def create(settings: Settings, output: str, base: str | None, dry_run: bool) -> 
         )
     if is_amid_repair(created.manifest):
         settings.note(
-            "note: a repair of this store was cut off, so the backup is between old and new; so is "
-            "what is restored of it, where `rmqctl repair --resume` or `--undo` comes first."
+            "note: a repair of this store was interrupted, so in the backup some of the store is "
+            "old, some new. A store restored from it needs `rmqctl repair --resume` or `--undo` "
+            "first."
         )
     if created.left_out:
         settings.note(

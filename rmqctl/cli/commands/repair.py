@@ -240,7 +240,7 @@ def _undo(settings: Settings, *, yes: bool) -> int:
 
 @contextmanager
 def _told_if_cut_off(settings: Settings) -> Iterator[None]:
-    """Inside, a Ctrl-C that leaves the store between old and new says so."""
+    """A context in which a Ctrl-C that interrupts the repair of the store is reported."""
     try:
         yield
     except KeyboardInterrupt:
@@ -248,8 +248,8 @@ def _told_if_cut_off(settings: Settings) -> Iterator[None]:
 
         if is_amid_repair(settings.root):
             settings.note(
-                "note: the repair was cut off, and the store is between old and new: `rmqctl "
-                "repair --resume` ends it, `rmqctl repair --undo` takes it back."
+                "note: the repair was interrupted: some of the store is old, some new. `rmqctl "
+                "repair --resume` completes it, `rmqctl repair --undo` takes it back."
             )
         raise
 

@@ -59,7 +59,7 @@ def command(settings: Settings, backups: tuple[str, ...], output: Path, dry_run:
         writer.summary(**summary_row(plan, dry_run=dry_run))
     if is_amid_repair(plan.chain.manifest):
         settings.note(
-            "note: a repair had been cut off when the store was copied, so it is between old and "
-            "new: before anything else end it with `rmqctl repair --resume`, or take it back with "
-            "`rmqctl repair --undo`. A broker would start on it all the same."
+            "note: when the store was copied a repair had been interrupted: some of the store is "
+            "old, some new. Before anything else complete it with `rmqctl repair --resume`, or "
+            "take it back with `rmqctl repair --undo`. A broker would start on it all the same."
         )

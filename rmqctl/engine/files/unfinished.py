@@ -23,8 +23,8 @@ JOURNAL = "journal.json"
 
 class RepairUnfinished(RmqctlError):
     template = (
-        "a repair of {path} was cut off, so the store is between old and new. Nothing was changed. "
-        "`rmqctl repair --resume` ends it, `rmqctl repair --undo` takes it back."
+        "a repair of {path} was interrupted: some of the store is old, some new. Nothing was "
+        "changed. `rmqctl repair --resume` completes it, `rmqctl repair --undo` takes it back."
     )
 
 

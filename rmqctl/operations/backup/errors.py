@@ -12,11 +12,11 @@ class BackupNotFound(RmqctlError):
 
 
 class BackupUnsound(RmqctlError):
-    """A backup that is not as it was written."""
+    """A backup that has changed since it was written."""
 
     template = (
-        "the backup {path} is damaged: {reason}. `rmqctl backup verify` names all that is wrong "
-        "with it; take another one, or an older one of its chain."
+        "the backup {path} is damaged: {reason}. `rmqctl backup verify` names everything that is "
+        "wrong with it. Take another backup, or an older one of its chain."
     )
 
 
@@ -39,7 +39,9 @@ class ChainBroken(UsageError):
     """The named backups do not make one store."""
 
     template = "{reason}."
-    step = "Name a full backup and all that were made on it up to the wanted one, in any order."
+    step = (
+        "Name a full backup and all backups that build on it, up to the wanted one, in any order."
+    )
 
 
 class TooManyFiles(RmqctlError):

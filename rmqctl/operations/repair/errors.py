@@ -1,5 +1,5 @@
-"""Errors that end a repair. After each of them the store is either unchanged, or its journal lets
-``repair --resume`` and ``--undo`` go on."""
+"""Errors that end a repair. After each of them the store is either unchanged, or has a journal with
+which ``repair --resume`` or ``repair --undo`` can continue."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from rmqctl.errors import NeedsConsent, RmqctlError
 
 
 class PlanUnreadable(RmqctlError):
-    """A file that is no plan, or a plan that was changed by hand."""
+    """A file that is not a plan, or a plan that was changed by hand."""
 
     template = (
         "{path} is no plan of a repair that can be applied: {reason}. Nothing was changed. "
-        "`rmqctl repair --plan FILE` makes a new one; whole steps may be left out of it, and "
-        "nothing else changed."
+        "`rmqctl repair --plan FILE` makes a new one. You may remove whole steps from it, but not "
+        "change anything else."
     )
 
 
@@ -27,11 +27,11 @@ class PlanDoesNotFit(RmqctlError):
 
 
 class RepairOvertaken(RmqctlError):
-    """Another program has written to the store since a repair was cut off, or was done."""
+    """Another program has written to the store since a repair was interrupted, or completed."""
 
     template = (
-        "the repair cannot be {verb}: {reason}. Nothing was changed. What it replaced is whole in "
-        "{kept}: take from there what you want, move that directory out of the store, and make a "
+        "the repair cannot be {verb}: {reason}. Nothing was changed. All that it replaced is in "
+        "{kept}: take from there what you need, move that directory out of the store, and make a "
         "new plan."
     )
     exit_code = 6
@@ -39,15 +39,15 @@ class RepairOvertaken(RmqctlError):
 
 class RepairCutOff(RmqctlError):
     template = (
-        "cannot write {path}: {reason}. The repair was cut off, and the store is between old and "
-        "new. When that is mended (room, rights) `rmqctl repair --resume` ends it; `rmqctl repair "
-        "--undo` takes it back."
+        "cannot write {path}: {reason}. The repair was interrupted: some of the store is old, some "
+        "new. When there is space and permission to write, `rmqctl repair --resume` completes it; "
+        "`rmqctl repair --undo` takes it back."
     )
 
 
 class NoRepair(RmqctlError):
     template = "there is no repair of {store} that could be {verb}."
-    step = "`rmqctl repair --plan FILE` says what could be mended."
+    step = "`rmqctl repair --plan FILE` says what can be repaired."
     exit_code = 1
 
 

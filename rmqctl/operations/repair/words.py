@@ -1,4 +1,4 @@
-"""What the steps of a plan say of themselves: what each changes, and what is gone afterwards."""
+"""The sentences of a plan's steps: what each step changes, and what is lost by it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WITH_ABORT = " The store was not closed cleanly: `rmqctl flush` before a broker
 
 
 def sentences(store: MessageStore, step: Step) -> tuple[str, str]:
-    """What a step changes, and what it sacrifices."""
+    """What a step changes, and what it sacrifices, in sentences."""
     return _SAID[step.action](store, step)
 
 
@@ -28,38 +28,39 @@ def _quarantine(store: MessageStore, step: Step) -> tuple[str, str]:
     path = store.root / step.path
     what = "directory" if path.is_dir() and not path.is_symlink() else "file"
     changes = f"Moves the {what} {step.path} out of the way: a broker does not start with it there."
-    return changes, "Nothing of the store; whoever has put it there may miss it."
+    return changes, "Nothing of the store. Whoever put it there may need it."
 
 
 def _extend_file(store: MessageStore, step: Step) -> tuple[str, str]:
     path, position, length = step.what["path"], step.what["position"], step.what["length"]
     changes = (
-        f"Gives {path} its whole length: puts {length} zeros behind its {position} bytes. A broker "
-        "does not start on a shorter file."
+        f"Extends {path} to its full length, with {length} zeros behind its {position} bytes. A "
+        "broker does not start on a shorter file."
     )
     return changes, (
-        "Nothing that is there. Messages that stood behind these bytes stay lost: if a replica or "
+        "Nothing that is there. Messages that were behind these bytes stay lost: if a replica or "
         "a backup has the whole file, bring that back instead."
     )
 
 
 def _cut_tail(store: MessageStore, step: Step) -> tuple[str, str]:
     what = step.what
-    where = f"Stores zeros from offset {what['physical_offset']} on, the end of the log"
-    if (store.root / step.path).stat().st_size < store.commit_log.file_size:
-        changes = f"{where}: {what['length']} bytes of a message whose end is gone with the file's."
-        return changes, "These bytes, which nobody can read as a message."
-    changes = (
-        f"{where}: {what['length']} bytes of an append that a crash cut off, or of an earlier life."
+    where = (
+        f"Overwrites {what['length']} bytes behind the end of the log, from offset "
+        f"{what['physical_offset']} on, with zeros"
     )
+    if (store.root / step.path).stat().st_size < store.commit_log.file_size:
+        changes = f"{where}: a message whose end is gone with that of the file."
+        return changes, "These bytes, which cannot be read as a message."
+    changes = f"{where}: a torn append, or old records that a start has cut off."
     return changes, "These bytes. No message that was acknowledged as on disk is in them."
 
 
 def _rebuild_queues(store: MessageStore, step: Step) -> tuple[str, str]:
     return (
         "Makes all queues from the log.",
-        "Nothing that the log has. Queues of which it has no message left go, and begin at 0 again "
-        "with their next message.",
+        "Nothing that the log has. Queues of which it has no message are removed, and begin at "
+        "offset 0 again with their next message.",
     )
 
 
@@ -72,7 +73,7 @@ def _rebuild_queue(store: MessageStore, step: Step) -> tuple[str, str]:
     now = f"It has offsets {queue.min_offset} to {queue.max_offset} now"
     if "unit-points-past-log-end" in step.mends:
         return changes, (
-            f"{now}; those of messages that the log has lost go, and their numbers are given again."
+            f"{now}. Those of messages that the log has lost go, and new messages get them."
         )
     return changes, f"Nothing that the log has. {now}."
 
@@ -92,11 +93,13 @@ def _rebuild_timer(store: MessageStore, step: Step) -> tuple[str, str]:
         f"wait{recalls}."
     )
     lost = counts.gone + counts.unreadable
-    sacrifices = [f"{lost} messages that the log has no more, or no time of."] if lost else []
+    sacrifices = []
+    if lost:
+        sacrifices.append(f"{lost} messages that the log does not have, or not with a time.")
     if counts.doubtful:
         sacrifices.append(
-            f"{counts.doubtful} messages that are due may be delivered twice: nothing tells "
-            "whether they were."
+            f"{counts.doubtful} messages that are due may be delivered twice: it is not known "
+            "whether they were delivered."
         )
     return changes, " ".join(sacrifices) or "Nothing that the log has."
 
@@ -118,23 +121,23 @@ def _set_offset(store: MessageStore, step: Step) -> tuple[str, str]:
     if what["new_offset"] < what["old_offset"]:
         lost = what["old_offset"] - what["new_offset"]
         return changes, (
-            f"Nothing: the {lost} messages behind that are in no queue. If they come back from a "
-            "replica the group reads them again."
+            f"Nothing: the {lost} messages behind the new offset are in no queue. If they come "
+            "back from a replica, the group reads them again."
         )
-    return changes, "Nothing: the messages before that are deleted."
+    return changes, "Nothing: the messages before the new offset are deleted."
 
 
 def _set_checkpoint(store: MessageStore, step: Step) -> tuple[str, str]:
     log, queues, index = map(_time, step.what.values())
     changes = (
         f"Stores the checkpoint: the log is on disk up to {log}, queues up to {queues}, the index "
-        f"up to {index}. These are the latest times that hold when the other steps are done."
+        f"up to {index}. These are the latest times that are true after the other steps."
     )
     return changes, _NOTHING
 
 
 def _time(milliseconds: int) -> str:
-    """A time as people read it; one that no calendar has as its number."""
+    """A time (epoch milliseconds) as ISO 8601; as a number if it is outside the calendar."""
     try:
         when = datetime.fromtimestamp(milliseconds // 1000, UTC)
     except (OverflowError, OSError, ValueError):
