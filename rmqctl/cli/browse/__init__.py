@@ -1,5 +1,6 @@
-"""``rmqctl browse``: a store looked at on a terminal, with Textual. Nothing here writes.
+"""``rmqctl browse``: shows a store on a terminal, with Textual. It never writes to the store.
 
-The model says what there is to show, and is asked in threads; it knows no terminal. Widgets draw
-lines, screens put both together, and :mod:`rmqctl.cli.browse.app` holds what the screens share.
+The model has the content of the lists. It does not know the terminal, and is called in threads.
+Widgets draw lines, and screens connect both. :mod:`rmqctl.cli.browse.app` has what all screens
+share.
 """

@@ -1,4 +1,4 @@
-"""``Browser``: the application: the first screen, the keys of all screens, and its end."""
+"""``Browser``: the application, with its first screen, the keys of all screens, and how it ends."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ INTERRUPTED = 130
 
 
 class Browser(App[int]):
-    """Ends with an exit code. ``failure`` is the bug that ended it, if one did.
+    """The application. Its result is an exit code. ``failure`` is the exception of a bug that has
+    ended it, if one has.
 
-    :param topic: begin with its queues; with ``queue_id`` with the messages of one.
+    :param topic: begin with the queues of this topic, or with the messages of ``queue_id``.
     :param start: begin with the log around this physical offset.
     """
 
     TITLE = "rmqctl browse"
-    # It writes screenshots into files.
+    # Textual's palette is off, because it can write screenshots into files.
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "keys", "Keys", key_display="?"),
@@ -62,15 +63,15 @@ class Browser(App[int]):
         self._loop_signals()
 
     def _loop_signals(self) -> None:
-        """A terminal is left as it was, whoever ends the process. One that has gone (SIGHUP) is
-        not waited for: the signal ends the process, which writes nothing anywhere."""
+        """Handles signals, so that the terminal is restored whenever a signal ends the process. If
+        the terminal is gone (SIGHUP), the process ends at once, and writes nothing."""
         import asyncio
 
         try:
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, self.action_interrupt)
         except (RuntimeError, ValueError):
-            return  # Not the main thread: signals are not ours.
+            return  # Only the main thread can handle signals.
 
     def action_keys(self) -> None:
         self.push_screen(HelpScreen())
@@ -82,12 +83,13 @@ class Browser(App[int]):
         self.exit(INTERRUPTED)
 
     def _handle_exception(self, error: Exception) -> None:
-        """A bug ends the application; the command tells of it as of any other, in one line."""
+        """Ends the application after a bug. The command reports it in one line, like any other."""
         if isinstance(error, WorkerFailed) and isinstance(error.error, Exception):
             error = error.error
         self.failure = self.failure or error
         super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
-        """Textual prints values of all variables with a traceback, and a store's are hostile."""
+        """Prints no traceback: that of Textual has the values of all variables, and data of a store
+        is hostile."""
         self._close_messages_no_wait()

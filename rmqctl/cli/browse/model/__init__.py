@@ -1,4 +1,4 @@
-"""What there is to show, in lines that are read as they are looked at. Knows no terminal.
+"""The content of the lists, as lines that are read when they are shown. Does not know the terminal.
 
 Other rooms use:
 

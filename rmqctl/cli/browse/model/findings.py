@@ -1,4 +1,4 @@
-"""What verify finds, worst first, as it is found, and where it lies in the log."""
+"""The findings of a running verification, worst first, and their places in the log."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from rmqctl.cli.browse.model.opened import Opened
 
 WORST_FIRST = (ERROR, WARNING, INFO)
-#: Findings of a severity that are kept; the others are counted.
+#: How many findings of each severity are kept. Further ones are only counted.
 MOST_KEPT = 10_000
 _MARKS = {ERROR: "█", WARNING: "▒", INFO: "░"}
 _NOTHING, _UNSEEN = "─", "·"
-#: Parts of the log of which the worst finding is remembered; terminals have fewer columns.
+#: Into how many parts the log is divided. For each the worst finding is kept. Terminals have fewer
+#: columns.
 _PARTS = 1024
 
 
@@ -67,8 +68,8 @@ class Findings(Job, Counted):
         return sum(map(len, self._found.values()))
 
     def key_of(self, number: int) -> tuple[str, int] | None:
-        """What stays with a finding when worse ones push it down: its severity, and its number
-        among those of it."""
+        """A key of a finding that stays the same when worse findings are inserted above it: its
+        severity, and its number among those of this severity."""
         for severity in WORST_FIRST:
             if 0 <= number < len(self._found[severity]):
                 return severity, number
@@ -76,7 +77,7 @@ class Findings(Job, Counted):
         return None
 
     def number_of(self, key: tuple[str, int]) -> int:
-        """The line of a finding now."""
+        """The current line of a finding, by its key."""
         before = WORST_FIRST[: WORST_FIRST.index(key[0])]
         return sum(len(self._found[severity]) for severity in before) + key[1]
 
@@ -102,7 +103,8 @@ class Findings(Job, Counted):
         return ", ".join(f"{count:,} {name}" for count, name in counts)
 
     def verdict(self) -> str:
-        """``3 errors, 1 warning``; ``no errors, no warnings`` only when all was looked at."""
+        """For example ``3 errors, 1 warning``; ``no errors, no warnings`` only if everything was
+        checked."""
         told = [
             f"{count:,} {name}{'s' if count != 1 else ''}"
             for name, count in self.counts.items()
@@ -113,7 +115,7 @@ class Findings(Job, Counted):
         return ", ".join(told) or "nothing found so far"
 
     def detail(self, number: int) -> list[tuple[str, str]]:
-        """What is to be said of a finding: name and text."""
+        """The fields of a finding that are shown: name and text."""
         found = self.finding(number)
         if found is None:
             return []
@@ -123,8 +125,8 @@ class Findings(Job, Counted):
         return [*told, ("next", found.advice)]
 
     def marks(self, columns: int) -> str:
-        """The log in so many characters: a mark for the worst that lies in each, what is sound,
-        and what was not looked at yet."""
+        """A map of the log in so many characters. Each shows the worst finding in its part of the
+        log, or that the part is sound, or not checked yet."""
         span = max(self.max_offset - self.min_offset, 1)
         read = columns if self.state == DONE else self.done * columns // span
         cells = [_NOTHING if at < read else _UNSEEN for at in range(columns)]
@@ -135,13 +137,13 @@ class Findings(Job, Counted):
         return "".join(cells)
 
     def column_of(self, physical_offset: int, columns: int) -> int:
-        """Where a place of the log lies among so many columns."""
+        """The column of the map, out of so many, for a physical offset."""
         span = max(self.max_offset - self.min_offset, 1)
         return min(max((physical_offset - self.min_offset) * columns // span, 0), columns - 1)
 
 
 def where_text(found: Finding) -> str:
-    """Where a finding lies, in a few words."""
+    """The place of a finding, in a few words."""
     parts = []
     if found.topic is not None:
         queue = "" if found.queue_id is None else f" {found.queue_id}"

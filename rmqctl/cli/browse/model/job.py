@@ -1,4 +1,4 @@
-"""Work that takes as long as it takes: it tells how far it is, and can be stopped."""
+"""Long work in a thread, with progress, which can be stopped."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped
 
 
 class Job:
-    """One run of :meth:`work`, in a thread; whoever shows it looks at it from time to time.
+    """One run of :meth:`work` in a thread. The page that shows it polls its state.
 
-    ``done`` counts to ``total``, both in bytes of log; ``total`` is 0 where there is nothing to
-    count. ``error`` is what ended it.
+    ``done`` goes up to ``total``, both in bytes of log. ``total`` is 0 if there is nothing to
+    count. ``error`` is the error that has ended it.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Job:
         raise NotImplementedError
 
     def run(self, stop: Stop) -> None:
-        """Works to the end; what cannot be read is noted, and ends it before."""
+        """Runs the work to its end. An error of reading ends it, and is kept in ``error``."""
         self.state = RUNNING
         try:
             self.work(stop)
@@ -43,7 +43,7 @@ class Job:
             self.state = FAILED
 
     def advance(self, stop: Stop) -> Callable[[int], None]:
-        """The ``progress`` of an operation, which ends it when it is no longer wanted."""
+        """A ``progress`` callback for an operation. It ends the operation once ``stop`` is set."""
 
         def progress(done: int) -> None:
             go_on(stop)
@@ -52,7 +52,7 @@ class Job:
         return progress
 
     def progress_text(self) -> str:
-        """``34 %``, or nothing."""
+        """For example ``34 %``; empty if there is nothing to count."""
         if not self.total or self.is_over:
             return ""
         return f"{min(self.done * 100 // self.total, 100)} %"

@@ -1,7 +1,7 @@
-"""What a list of lines is: columns, lines, and a source that is asked for a few of them at a time.
+"""The interface of a list: columns, lines, and a source from which a few lines are read at a time.
 
-A source may have a thousand million lines. It is asked for those on the screen, in a thread that is
-given up when the screen has moved on.
+A source may have a billion lines. Only those on the screen are read, in a thread that is stopped if
+the screen has moved on meanwhile.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from typing import NamedTuple, Protocol
 
 from rmqctl.errors import CannotRead, RmqctlError
 
-#: Says that what is being done is no longer wanted.
+#: Returns True once the work is no longer wanted.
 Stop = Callable[[], bool]
 ERROR, WARNING, INFO, DIM, GOOD, NAME = "error", "warning", "info", "dim", "good", "name"
 
 
 class Cancelled(Exception):
-    """Nobody wants the answer any more."""
+    """The result of the work is no longer wanted."""
 
 
 def go_on(stop: Stop) -> None:
-    """:raises Cancelled: nobody waits for what is being done."""
+    """Call this often in long work. :raises Cancelled: the result is no longer wanted."""
     if stop():
         raise Cancelled
 
 
 def error_text(error: Exception) -> str:
-    """An error in a line. What is gone was most likely removed by the broker's retention."""
+    """An error as the text of a line. If a file is gone, the broker's retention has probably
+    removed it."""
     path = error.path if isinstance(error, CannotRead) else getattr(error, "filename", None)
     if path and not os.path.lexists(str(path)):
         name = "/".join(Path(str(path)).parts[-2:])
@@ -38,8 +39,9 @@ def error_text(error: Exception) -> str:
 
 
 class Column(NamedTuple):
-    """A column of ``width`` cells, right-aligned or not. What the others leave is shared by
-    ``grows``; where there is not enough for all, those with the highest ``rank`` are left out."""
+    """A column that is ``width`` cells wide, right-aligned or not. Columns with ``grows`` share the
+    space that is left. If there is too little space, columns with the highest ``rank`` are left
+    out."""
 
     title: str
     width: int
@@ -49,7 +51,7 @@ class Column(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What a line leads to: a place in the log, a queue, a topic; what does not say it is None."""
+    """Where a line leads: to a place in the log, a queue, or a topic. Unknown fields are None."""
 
     physical_offset: int | None = None
     topic: str | None = None
@@ -59,9 +61,9 @@ class Place(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One line: a cell for each column, raw as the store has it (who draws it makes it safe), how
-    it looks, and where it leads; a single cell takes the whole width. ``note`` is told when the
-    cursor stands on it."""
+    """One line: a cell for each column, its style, and where it leads. The cells are raw data of
+    the store; the widget that draws them makes them safe. A single cell takes the whole width.
+    ``note`` is shown when the cursor is on the line."""
 
     cells: tuple[str, ...]
     tone: str = ""
@@ -70,52 +72,53 @@ class Line(NamedTuple):
 
 
 class Source(Protocol):
-    """Lines by their numbers, ``low`` to ``high`` (exclusive), which may be negative. The bounds of
-    a source that has not seen its ends go a page beyond what it knows, and come back when it does.
+    """The lines of a list by their numbers, which may be negative, from ``low`` to ``high``
+    (exclusive). If a source does not know its ends yet, its bounds are a page beyond the known
+    lines, and shrink when it finds the ends.
     """
 
     columns: tuple[Column, ...]
-    #: What a line is, in the plural.
+    #: The name of the lines, in the plural.
     noun: str
-    #: Whether its numbers say nothing but how far a line is from the one it was opened at.
+    #: Whether the numbers only say how far a line is from the one at which the list was opened.
     is_endless: bool
 
     def prepare(self, stop: Stop) -> None:
-        """Asked once before anything else, in a thread; errors as of :meth:`load`."""
+        """Called once, in a thread, before anything else. Raises what :meth:`load` raises."""
 
     def bounds(self) -> tuple[int, int]: ...
 
     def first(self) -> int:
-        """The number to go to for the first line."""
+        """The number of the first line."""
 
     def last(self) -> int:
-        """The number to go to for the last line."""
+        """The number of the last line."""
 
     def load(self, low: int, high: int, stop: Stop) -> dict[int, Line]:
-        """The lines of a range that there are; in a thread.
+        """The existing lines of a range. Called in a thread.
 
-        :raises RmqctlError, OSError: they cannot be read. :raises Cancelled: ``stop`` said so.
+        :raises RmqctlError, OSError: they cannot be read. :raises Cancelled: ``stop`` was set.
         """
 
     def where(self, number: int) -> str:
-        """What the position line says with the cursor on a line."""
+        """The text of the position line when the cursor is on a line."""
 
 
 class Counted:
-    """A source whose lines are numbered from 0, :meth:`count` of them, each made by itself."""
+    """A source with :meth:`count` lines, numbered from 0. Each is made separately."""
 
     columns: tuple[Column, ...] = ()
     noun = "lines"
     is_endless = False
 
     def prepare(self, stop: Stop) -> None:
-        """Nothing is needed."""
+        """Does nothing by default."""
 
     def count(self) -> int:
         raise NotImplementedError
 
     def line(self, number: int, stop: Stop) -> Line:
-        """One line; errors as of :meth:`Source.load`."""
+        """One line. Raises what :meth:`Source.load` raises."""
         raise NotImplementedError
 
     def bounds(self) -> tuple[int, int]:
@@ -135,7 +138,7 @@ class Counted:
             try:
                 found[number] = self.line(number, stop)
             except (RmqctlError, OSError) as error:
-                # One file that is gone says nothing of the lines beside it.
+                # If one file is gone, lines of other files can still be read.
                 found[number] = Line((error_text(error),), ERROR)
         return found
 

@@ -1,5 +1,5 @@
-"""The log around a place, entry by entry, damage included. Nobody counts its entries: they are
-read forwards and backwards from the place as somebody looks at them."""
+"""The log around a place, entry by entry, including damage. Its entries are not counted: they are
+read forwards and backwards from that place, when they are shown."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from rmqctl.cli.browse.model.opened import Opened
     from rmqctl.engine.record.record import Entry
 
-#: Lines that a list may go beyond those that are known, to find out whether there are more.
+#: How many lines the bounds are beyond the known ones.
 _AHEAD = 200
-#: Entries that are kept, on both sides of what is looked at.
+#: How many entries are kept, on both sides of those that are shown.
 _MOST = 20_000
 
 
 class _Window:
-    """What is known of the log: ``entries`` by number, ``low`` to ``high``; number 0 is the one
-    around ``anchor``, which ``is_start`` says to be where it starts."""
+    """The known entries of the log: ``entries`` by number, from ``low`` to ``high``. Number 0 is
+    the one at ``anchor``. ``is_start`` says that it starts exactly there."""
 
     def __init__(self, anchor: int) -> None:
         self.anchor = anchor
@@ -70,8 +70,7 @@ def _end_of(entry: Entry) -> int:
 
 
 class Log:
-    """The log around a physical offset, which may lie anywhere, or from a time on; without either
-    at its end."""
+    """The log around any physical offset, or from a time on; without both, the end of the log."""
 
     def __init__(
         self, opened: Opened, physical_offset: int | None = None, time: int | None = None
@@ -97,7 +96,7 @@ class Log:
         )
 
     def go_to(self, physical_offset: int) -> int:
-        """Goes to another place; the number of its line."""
+        """Goes to another place. Returns the number of its line."""
         self._window = _Window(physical_offset)
         return 0
 

@@ -1,5 +1,5 @@
-"""One place of the log as lines: a message with its body as text or JSON, or every byte of what
-stands there, field by field."""
+"""One place of the log as lines: a message with its body as text or JSON, or all bytes of the
+entry, field by field."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 TEXT, JSON, HEX = "text", "JSON", "hex"
 Seldom = Literal["flag", "sys_flag", "reconsume_times", "prepared_transaction_offset"]
 VIEWS = (TEXT, JSON, HEX)
-#: Bytes of a body that are shown as text or JSON; all of them are in the hex view. JSON of short
-#: values has a line, and some 200 bytes of memory, for every two bytes of it.
+#: How many bytes of a body are shown as text or JSON. The hex view shows all. JSON with short
+#: values needs a line, and about 200 bytes of memory, for every two bytes.
 MOST_SHOWN = 1 << 18
-#: Levels by which JSON is indented at most: the depth is the body's to choose.
+#: By how many levels JSON is indented at most. Its depth is not bounded.
 _DEEPEST = 32
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _NAME_WIDTH = 16
@@ -54,14 +54,14 @@ _SELDOM: tuple[Seldom, ...] = (
     "reconsume_times",
     "prepared_transaction_offset",
 )
-#: Bytes of a line of the hex view, and the columns of the terminal from which on there are more.
+#: Bytes of a line in the hex view, and the width of the terminal from which on there are more.
 _FEW, _MANY, _WIDE = 8, 16, 104
 
 
 class Message(Counted):
-    """What stands at a physical offset, in one of the :data:`VIEWS`, for ``width`` columns.
+    """The entry at a physical offset, in one of the :data:`VIEWS`, for so many columns.
 
-    ``view`` is None where the body may choose: JSON if it is, text if it is UTF-8, else hex.
+    If ``view`` is None, the body decides: JSON if it is JSON, text if it is UTF-8, else hex.
     """
 
     def __init__(self, opened: Opened, offset: int, view: str | None, columns: int) -> None:
@@ -120,7 +120,7 @@ class Message(Counted):
                 yield Line((indent + name if number == 0 else "", piece))
 
     def _body(self, body: bytes, stop: Stop) -> Iterator[Line]:
-        """The body's lines, each in both columns."""
+        """The lines of the body."""
         text, view = body[:MOST_SHOWN].decode("utf-8", "replace"), self.view
         is_text = len(body) > MOST_SHOWN or "\ufffd" not in text
         pretty = _json_lines(text) if len(body) <= MOST_SHOWN and view != TEXT else None
@@ -145,8 +145,8 @@ class Message(Counted):
 
 
 def _head(row: MessageRow) -> Iterator[tuple[str, str]]:
-    """The fields of a message in a few lines, so that its body is on the first screen; those that
-    say nothing are left to the bytes."""
+    """The fields of a message in a few lines, so that its body is on the first screen. Fields that
+    are mostly 0 are shown only in the hex view."""
     yield "topic", f"{row['topic']}, queue {row['queue_id']}, offset {row['queue_offset']}"
     yield "stored", f"{short_time(row['store_timestamp'])} at {row['store_host']}"
     yield "born", f"{short_time(row['born_timestamp'])} at {row['born_host']}"
@@ -158,7 +158,7 @@ def _head(row: MessageRow) -> Iterator[tuple[str, str]]:
 
 
 def wrapped(text: str, columns: int) -> Iterator[str]:
-    """A text in pieces of at most so many columns of a terminal, at least one."""
+    """A text in pieces of at most so many columns. There is at least one piece."""
     columns = max(columns, 10)
     if text.isascii():
         yield from (text[at : at + columns] for at in range(0, len(text) or 1, columns))
@@ -174,7 +174,7 @@ def wrapped(text: str, columns: int) -> Iterator[str]:
 
 
 def _json_lines(text: str) -> list[str] | None:
-    """JSON on many lines, each token as it stands in the text; None: it is no object or array."""
+    """JSON on several lines, with its tokens unchanged; None if it is not an object or array."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -198,7 +198,7 @@ def _json_lines(text: str) -> list[str] | None:
 
 
 class _Hex:
-    """The bytes of an entry, each line those of one field of the declared layout."""
+    """The bytes of an entry. Each line has bytes of one field of the layout."""
 
     def __init__(self, store: MessageStore, physical_offset: int, columns: int) -> None:
         self._per_line = _MANY if columns >= _WIDE else _FEW
@@ -235,7 +235,7 @@ class _Hex:
 
 
 def printable(data: bytes) -> str:
-    """Bytes as ASCII, a dot for what is none."""
+    """Bytes as ASCII, with a dot for bytes that are not printable."""
     return "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in data)
 
 

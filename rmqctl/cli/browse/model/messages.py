@@ -1,4 +1,4 @@
-"""Messages: those of a queue by their queue offsets, and those that a search has found."""
+"""Lists of messages: those of a queue by queue offset, and those that a search has found."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
 
-#: Bytes of a body that a list shows at most.
+#: How many bytes of a body a list shows at most.
 _PREVIEW = 200
-#: Messages that a search shows at most.
+#: How many messages a search shows at most.
 MOST_FOUND = 1000
 
 
-#: What stands before a body that is not what was stored.
+#: The mark before a body that does not match its CRC.
 _DAMAGED = "DAMAGED"
 
 
 class Preview(NamedTuple):
-    """The beginning of a body, and where that is not what was stored a ``mark`` and a ``note``."""
+    """The begin of a body; if it does not match its CRC, also a ``mark`` and a ``note``."""
 
     text: str
     mark: str = ""
@@ -42,8 +42,7 @@ class Preview(NamedTuple):
 
 
 def preview(store: MessageStore, record: Record) -> Preview:
-    """The beginning of a body, all of which is read: whoever sees a part of it is told when the
-    rest is damaged."""
+    """The begin of a body. All of the body is read, so that damage is shown wherever it is."""
     body = store.body(record)
     if record.sys_flag & COMPRESSED_FLAG:
         text = f"({size(record.body_length)}, compressed)"
@@ -55,7 +54,8 @@ def preview(store: MessageStore, record: Record) -> Preview:
 
 
 def _inner(store: MessageStore, record: Record, queue_offset: int) -> InnerMessage | None:
-    """The message with a queue offset, of those in a record's body; None where it is the record."""
+    """The message with a queue offset, if it is one of several in a record's body; None if the
+    record itself is the message."""
     if not record.sys_flag & INNER_BATCH:
         return None
     inner = inner_messages(record, store.body(record), DEFAULT_LIMIT) or ()
@@ -68,10 +68,10 @@ def place_of(record: Record) -> Place:
 
 
 class QueueMessages(Counted):
-    """The messages of one queue. A line's number is its queue offset. In a batch queue (5.x) those
-    in one record have a line each, and lead to that record.
+    """The messages of one queue. The number of a line is its queue offset. In a batch queue (5.x)
+    each message in a record has a line, which leads to that record.
 
-    A unit that leads to no message is a line that says why.
+    For a unit that leads to no message, the line says why.
     """
 
     noun = "messages"
@@ -131,7 +131,7 @@ class QueueMessages(Counted):
             return Line((str(number), found.reason), ERROR, place, why)
         inner = _inner(self._store, found, number)
         properties = found.properties if inner is None else inner.properties
-        # A unit may lead to a message of another queue, which verify names.
+        # A wrong unit may lead to a message of another queue. verify reports that.
         strays = (found.topic, found.queue_id) != (self.topic, self.queue_id)
         note = f"a message of {found.topic!r}, queue {found.queue_id}" if strays else ""
         body = preview(self._store, found)
@@ -152,14 +152,15 @@ class QueueMessages(Counted):
         )
 
     def at_time(self, time: int) -> int | None:
-        """The queue offset of the first message stored at a time or after it; None: none was."""
+        """The queue offset of the first message with this store time or a later one; None: there is
+        none."""
         row = offset_by_time(self._store, self.topic, self.queue_id, time, Boundary.CEIL.value)
         return row["queue_offset"]
 
 
 class Found(Job, Counted):
-    """Messages that hold a text, as the search finds them: by id, key and unique key, and with
-    ``scans`` in the whole log."""
+    """The results of a search for a text, as it finds them: messages by id, key and unique key, and
+    with ``scans`` by any text in the whole log."""
 
     noun = "messages"
     columns: tuple[Column, ...] = (

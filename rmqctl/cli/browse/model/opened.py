@@ -1,4 +1,4 @@
-"""The store that is browsed, as it was when it was opened last."""
+"""The open store, as it was when it was last opened."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ if TYPE_CHECKING:
 
 
 class Opened:
-    """A store for reading; :meth:`again` sees what a broker has written or removed since.
+    """A store for reading. :meth:`again` opens it again, to see what a broker has written or
+    removed.
 
-    What screens of before hold of the old one stays valid, and goes with them.
+    Objects of the old store that earlier screens refer to stay valid as long as these screens.
 
-    :raises StoreNotFound, NotAStore, FileLengthContradiction: as of the store.
+    :raises StoreNotFound, NotAStore, FileLengthContradiction: as for every store.
     """
 
     def __init__(self, root: Path, config: MessageStoreConfig) -> None:
         self.root = root
         self.config = config
         self.store = MessageStore(root, config)
-        #: The verification that was begun last; it goes on while one looks elsewhere.
+        #: The last verification. It goes on while other screens are shown.
         self.findings: Findings | None = None
 
     def again(self, stop: Stop) -> bool:
-        """Opens it anew, in a thread; errors as of the class."""
+        """Opens the store again. Called in a thread. Raises what the class raises."""
         self.store = MessageStore(self.root, self.config)
         return True
 
     def configs(self) -> tuple[dict[str, TopicConfig] | None, str]:
-        """What ``topics.json`` says of the topics; where it is broken, nothing, and why."""
+        """The configurations of topics in ``topics.json``; or None, and why they cannot be read."""
         try:
             return topic_configs(self.root), ""
         except ConfigFileUnreadable as error:
             return None, str(error)
 
     def state(self) -> str:
-        """A few words: how long the log is, who else is at the store, and what one sees at once to
-        be wrong. Looks for the log's end."""
+        """The state in a few words: the length of the log, whether a broker or writer has the store
+        open, and obvious problems. Searches the end of the log."""
         store = self.store
         told = [size(store.max_offset - store.min_offset)]
         if is_locked(self.root):

@@ -1,4 +1,5 @@
-"""Topics of a store and queues of a topic: names at once, and what they hold as it is looked at."""
+"""Lists of the topics of a store, and of the queues of a topic. Names are read at once, other
+values when they are shown."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Topics(Counted):
-    """The topics, or those with ``part`` in their name. To prepare them lists directories, and
+    """The topics, or those with ``part`` in their name. Preparing it only lists directories, and
     opens no queue."""
 
     columns: tuple[Column, ...] = (
@@ -41,7 +42,7 @@ class Topics(Counted):
         self.choose(self.part)
 
     def choose(self, part: str) -> None:
-        """Only topics with ``part`` in their name, whatever its capitals; empty: all."""
+        """Shows only topics with ``part`` in their name, in any case; empty: all topics."""
         self.part = part
         low = part.lower()
         self.names = [name for name in self._all if low in name.lower()]
@@ -81,7 +82,7 @@ class Topics(Counted):
 
 
 class Queues(Counted):
-    """The queues of one topic, by their numbers."""
+    """The queues of one topic, by queue id."""
 
     columns: tuple[Column, ...] = (
         Column("queue", 10, right=True),

@@ -1,4 +1,4 @@
-"""Values as the lists show them."""
+"""Formats values for the lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def short_time(milliseconds: int | None) -> str:
-    """``2026-11-22 06:04:00.123`` in the local zone; the number where it is no time."""
+    """A time such as ``2026-11-22 06:04:00.123`` in the local zone; the number if it is outside the
+    calendar."""
     if milliseconds is None or milliseconds <= 0:
         return "-" if milliseconds is None else str(milliseconds)
     try:

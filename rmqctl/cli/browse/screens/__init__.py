@@ -1,4 +1,4 @@
-"""The screens: what is shown where, and which key leads to which.
+"""The screens, and which key leads to which.
 
 Other rooms use:
 

@@ -1,4 +1,4 @@
-"""What is typed into a prompt, and what is wrong with it; as options take it."""
+"""Parses and checks what is typed into a prompt, in the same forms as options of commands."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rmqctl.operations.look.message import parse_physical_offset
 
 
 def time_of(text: str) -> int:
-    """Milliseconds of a time that :func:`time_problem` takes."""
+    """The epoch milliseconds of a text that :func:`time_problem` accepts."""
     return Time().convert(text, None, None)
 
 
 def time_problem(text: str) -> str:
-    """Why a text is no time; empty when it is one."""
+    """Why a text is not a time; empty if it is."""
     try:
         time_of(text)
     except click.UsageError as error:
@@ -24,12 +24,12 @@ def time_problem(text: str) -> str:
 
 
 def place_of(text: str) -> int:
-    """The physical offset of a text that :func:`place_problem` takes."""
+    """The physical offset of a text that :func:`place_problem` accepts."""
     return parse_physical_offset(text.strip())
 
 
 def place_problem(text: str) -> str:
-    """Why a text is no physical offset and no message id; empty when it is one."""
+    """Why a text is neither a physical offset nor a message id; empty if it is one."""
     try:
         place_of(text)
     except UsageError as error:
@@ -38,12 +38,12 @@ def place_problem(text: str) -> str:
 
 
 def queue_offset_of(text: str) -> int:
-    """A queue offset that :func:`queue_offset_problem` takes."""
+    """The queue offset of a text that :func:`queue_offset_problem` accepts."""
     return OFFSET.convert(text, None, None)
 
 
 def queue_offset_problem(text: str) -> str:
-    """Why a text is no queue offset; empty when it is one."""
+    """Why a text is not a queue offset; empty if it is."""
     try:
         queue_offset_of(text)
     except click.UsageError as error:
@@ -52,5 +52,5 @@ def queue_offset_problem(text: str) -> str:
 
 
 def text_problem(text: str) -> str:
-    """Why there is nothing to look for; empty when there is."""
+    """Why a text cannot be searched for; empty if it can."""
     return "" if text else "type a key, a message id or, for s, any text; Escape leaves"

@@ -1,4 +1,4 @@
-"""What verify finds, and where it lies in the log."""
+"""The page with the findings of a verification, and their places in the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FindingsPage(JobPage):
-    """One verification, which goes on while one looks elsewhere; ``r`` begins another."""
+    """Shows one verification, which goes on while other pages are shown. ``r`` begins a new one."""
 
     DEFAULT_CSS = """
     FindingsPage > #map { height: 2; }
@@ -58,10 +58,10 @@ class FindingsPage(JobPage):
         super().action_look_again()
 
     def action_nothing(self) -> None:
-        """This is where ``v`` leads."""
+        """Does nothing: ``v`` leads to this page."""
 
     def came_back_to_another_store(self) -> None:
-        """What was found stays, though the store was opened anew meanwhile."""
+        """Keeps the findings, though the store was opened again meanwhile."""
 
     def look(self) -> None:
         job, lines = self.the_job(), self.lines

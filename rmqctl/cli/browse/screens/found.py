@@ -1,4 +1,4 @@
-"""What a search has found."""
+"""The page with the results of a search."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOT_SEARCHED = {
 
 
 class FoundPage(JobPage):
-    """Messages by a key or an id; ``s`` looks for the text in the whole log."""
+    """Shows messages found by a key or an id. ``s`` searches the whole log for the text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "scan", "Scan the log"),

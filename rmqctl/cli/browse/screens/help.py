@@ -51,7 +51,7 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 
 
 class HelpScreen(ModalScreen[None]):
-    """All keys on one screen; any of ``q``, ``?`` and Escape leaves it."""
+    """Shows all keys. ``q``, ``?`` and Escape leave the screen."""
 
     DEFAULT_CSS = """
     HelpScreen { align: center middle; }

@@ -1,4 +1,4 @@
-"""``JobPage``: the lines of a job that works on while one looks at them."""
+"""``JobPage``: shows the lines of a job while it is running."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rmqctl.cli.browse.model.lines import error_text
 from rmqctl.cli.browse.screens.page import Page
 from rmqctl.cli.browse.widgets.threads import in_background, in_thread
 
-#: Seconds between two looks at a job.
+#: Seconds between two polls of a job.
 INTERVAL = 0.2
 
 
 class JobPage(Page):
-    """A page whose source is a job; ``x`` stops it."""
+    """A page whose source is a job. ``x`` stops the job."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("x", "stop", "Stop")]
     #: The name of its worker in the app.
@@ -25,14 +25,14 @@ class JobPage(Page):
     _is_stopping = False
 
     def the_job(self) -> Job:
-        """The job that is shown."""
+        """The job to show."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
         self.set_interval(INTERVAL, self.look)
 
     def start(self, job: Job) -> None:
-        """Begins a job, in place of the one before; it lives on when the page is left."""
+        """Starts a job in place of the one before. It goes on when the page is left."""
         in_background(self.app, self.work_name, self._run, job)
         self._is_stopping = False
 
@@ -40,7 +40,7 @@ class JobPage(Page):
         await in_thread(job.run)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What is over cannot be stopped."""
+        """Disables stopping once the job is over."""
         return action != "stop" or self._job_state not in (DONE, STOPPED, FAILED)
 
     def action_stop(self) -> None:
@@ -49,22 +49,22 @@ class JobPage(Page):
             self._is_stopping = True
 
     def look(self) -> None:
-        """Shows what has come since."""
+        """Shows what is new since the last poll."""
         self.lines.grown()
         self.show_progress()
         self.note_state()
 
     def note_state(self) -> None:
-        """Has the keys shown that the job's state leaves."""
+        """Updates the shown keys to the state of the job."""
         if self._job_state != self.the_job().state:
             self._job_state = self.the_job().state
             self.refresh_bindings()
 
     def show_progress(self) -> None:
-        """How far the job is."""
+        """Shows how far the job is."""
 
     def state_text(self) -> str:
-        """How it stands with the job, in a few words."""
+        """The state of the job in a few words."""
         job = self.the_job()
         if job.state in (WAITING, RUNNING) and self._is_stopping:
             return "stopping…"

@@ -1,4 +1,4 @@
-"""Topics, the queues of one, and the messages of a queue."""
+"""The pages with topics, the queues of a topic, and the messages of a queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TopicsPage(Page):
-    """All topics; ``/`` narrows them down by name."""
+    """Shows all topics. ``/`` filters them by name."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "narrow", "Name", key_display="/"),
@@ -60,7 +60,7 @@ class TopicsPage(Page):
 
 
 class QueuesPage(Page):
-    """The queues of a topic."""
+    """Shows the queues of a topic."""
 
     def __init__(self, opened: Opened, topic: str) -> None:
         super().__init__(opened, f"› {topic}")
@@ -76,7 +76,7 @@ class QueuesPage(Page):
 
 
 class MessagesPage(Page):
-    """The messages of a queue, from a queue offset; without one from its end."""
+    """Shows the messages of a queue, from a queue offset on; without one, at its end."""
 
     def __init__(
         self, opened: Opened, topic: str, queue_id: int, queue_offset: int | None = None

@@ -1,4 +1,4 @@
-"""``Page``: what all screens have: where one is, a list, a line for what is said, the keys."""
+"""``Page``: what all screens have: a title, a list, a line for notes, and the keys."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ T = TypeVar("T")
 
 
 class Page(Screen[int | None]):
-    """A screen with one list. ``crumbs`` say where one is; :meth:`make_source` gives what is
-    listed, of the store as it is open then."""
+    """A screen with one list. ``crumbs`` is its title. :meth:`make_source` returns the source of
+    the list, for the store as it is open then."""
 
     DEFAULT_CSS = """
     Page > #title { height: 1; background: $primary; color: $text; text-style: bold; }
@@ -62,7 +62,7 @@ class Page(Screen[int | None]):
     ]
     AUTO_FOCUS = "Lines"
 
-    #: The topic that is looked at, in which one finds first.
+    #: The topic of this page, in which a search looks first.
     topic: str | None = None
 
     def __init__(self, opened: Opened, crumbs: str, number: int | None = None) -> None:
@@ -76,11 +76,11 @@ class Page(Screen[int | None]):
     # --- what a page is --------------------------------------------------------------------
 
     def make_source(self) -> Source:
-        """What is listed; called again when the store was opened anew."""
+        """The source of the list. Called again when the store was opened again."""
         raise NotImplementedError
 
     def extras(self) -> list[Widget]:
-        """What stands below the list."""
+        """The widgets below the list."""
         return []
 
     # --- life ------------------------------------------------------------------------------
@@ -108,11 +108,11 @@ class Page(Screen[int | None]):
             self.came_back_to_another_store()
 
     def came_back_to_another_store(self) -> None:
-        """The store was opened anew on another page."""
+        """Called when this page is shown again, and the store was opened again meanwhile."""
         self.list_anew(self.lines.cursor)
 
     def list_anew(self, number: int | None = None) -> None:
-        """Lists what there is in the store as it is open now."""
+        """Makes the list again for the store as it is open now."""
         self._seen = self.opened.store
         self.lines.show(self.make_source(), number)
         in_background(self, "store", self._show_store)
@@ -129,13 +129,13 @@ class Page(Screen[int | None]):
         )
 
     def show_state(self, text: str) -> None:
-        """What the second line says."""
+        """Sets the text of the second line."""
         self.query_one("#state", Static).update(
             Text(f" {visible(text)}", no_wrap=True, overflow="ellipsis")
         )
 
     def tell(self, text: str) -> None:
-        """Says something until the cursor stands elsewhere."""
+        """Shows a note until the cursor moves."""
         self._said, self._said_at = text, self.lines.cursor
         self.query_one("#note", Static).update(Text(visible(text)))
 
@@ -151,7 +151,7 @@ class Page(Screen[int | None]):
         check: Check = lambda text: "",
         typed: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Asks for a line; ``taken`` gets it unless one has left with Escape."""
+        """Asks for a line of text. ``taken`` is called with it, unless Escape was pressed."""
 
         def answered(answer: str | None) -> None:
             if answer is not None:
@@ -160,7 +160,8 @@ class Page(Screen[int | None]):
         self.app.push_screen(Prompt(label, text, check=check, typed=typed), answered)
 
     async def work_out(self, work: Callable[[Stop], T]) -> T | None:
-        """What ``work`` gives, in a thread; None, and why is said, where it could not be read."""
+        """The result of ``work``, which runs in a thread. If it raises, shows why and returns
+        None."""
         try:
             return await in_thread(work)
         except Cancelled:
@@ -177,7 +178,7 @@ class Page(Screen[int | None]):
             self.moved(event.number, event.line)
 
     def moved(self, number: int, line: Line | None) -> None:
-        """The cursor stands on a line; None: it was not read yet."""
+        """The cursor has moved to a line; None: it is not read yet."""
         source = self.lines.source
         self.show_state("" if source is None else source.where(number))
         if number != self._said_at:
@@ -190,10 +191,10 @@ class Page(Screen[int | None]):
         self.chosen(event.number, event.line)
 
     def chosen(self, number: int, line: Line) -> None:
-        """Enter on a line."""
+        """Enter was pressed on a line."""
 
     def came_back(self, number: int | None) -> None:
-        """From a page that goes along the same list, and has got so far."""
+        """Called when a page that goes through the same list is left at this line."""
         if number is not None:
             self.lines.go_to(number)
 
@@ -205,7 +206,7 @@ class Page(Screen[int | None]):
         self.lines.choose()
 
     def action_back(self) -> None:
-        """Back to where one came from; on the first screen nothing."""
+        """Goes back to the page before. Does nothing on the first page."""
         if len(self.app.screen_stack) > 2:
             self.dismiss(self.lines.cursor)
 
@@ -239,7 +240,7 @@ class Page(Screen[int | None]):
         )
 
     def go_to_time(self, time: int) -> None:
-        """Goes to what was stored at a time or after it."""
+        """Goes to the first message with this store time or a later one."""
         self.open_log(None, time=time)
 
     def action_place(self) -> None:
@@ -250,12 +251,12 @@ class Page(Screen[int | None]):
         )
 
     def action_log(self) -> None:
-        """The log, around what the cursor stands on."""
+        """Opens the log around the line under the cursor."""
         line = self.lines.current()
         self.open_log(None if line is None else line.place.physical_offset)
 
     def open_log(self, physical_offset: int | None, *, time: int | None = None) -> None:
-        """The log around a place or a time; without either at its end."""
+        """Opens the log around a place or a time; without both, at its end."""
         from rmqctl.cli.browse.screens.places import LogPage
 
         self.open(LogPage(self.opened, physical_offset, time=time))

@@ -1,4 +1,4 @@
-"""A place of the log: one message, and the log around it."""
+"""The pages for a place of the log: one message, and the log around it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class MessagePage(Page):
-    """One line of a list as what it leads to; ``n`` and ``p`` go along that list, and coming back
-    its cursor stands where one has got to. Its hex view shows damage, too."""
+    """Shows the entry to which a line of a list leads. ``n`` and ``p`` go to the next and previous
+    line of that list, and its cursor follows. The hex view also shows damage."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "view", "View"),
@@ -95,7 +95,7 @@ class MessagePage(Page):
 
 
 class LogPage(Page):
-    """The log around a place or from a time; without either at its end."""
+    """Shows the log around a place, or from a time on; without both, at its end."""
 
     def __init__(
         self, opened: Opened, physical_offset: int | None, *, time: int | None = None
@@ -115,7 +115,7 @@ class LogPage(Page):
 
     def moved(self, number: int, line: Line | None) -> None:
         super().moved(number, line)
-        # Opened anew, the log is shown from here.
+        # When the store is opened again, the log is shown from here.
         if line is not None and line.place.physical_offset is not None:
             self._wanted, self._time = line.place.physical_offset, None
 
@@ -125,7 +125,7 @@ class LogPage(Page):
     def chosen(self, number: int, line: Line) -> None:
         if line.place.physical_offset is None:
             return
-        # Damage names no topic, and is bytes.
+        # Damage has no topic, and is shown as bytes.
         view = HEX if line.place.topic is None else None
         page = MessagePage(self.opened, self._log, number, line.place, view)
         self.open(page, self.came_back)

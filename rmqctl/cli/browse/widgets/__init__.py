@@ -1,4 +1,4 @@
-"""What draws: lists of lines, the prompt, and threads that widgets wait for.
+"""Widgets: the list of lines, the prompt, and background threads.
 
 Other rooms use:
 

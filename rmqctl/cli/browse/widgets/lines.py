@@ -1,7 +1,7 @@
-"""``Lines``: a list of any length, of which only the lines on the screen are ever read.
+"""``Lines``: a list of any length, of which only the lines on the screen are read.
 
-Every cell is made safe here, where it is drawn, and nowhere else: whatever a source gives, nothing
-of a store reaches the terminal raw.
+All cells are made safe here, where they are drawn. So no source can send raw data of a store to the
+terminal.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rmqctl.cli.text import visible
 from rmqctl.errors import RmqctlError
 
 _UNREAD = Line(("…",), "dim")
-#: Lines that are kept though they are off the screen.
+#: How many lines are kept that are not on the screen.
 _KEPT = 2000
 _WHEEL = 3
 
 
 class Lines(Widget, can_focus=True):
-    """Shows a source, with a cursor: arrows, pages and ends as in less."""
+    """Shows a source, with a cursor. The keys for lines, pages and ends are those of less."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "lines--header",
@@ -62,7 +62,7 @@ class Lines(Widget, can_focus=True):
     ]
 
     class Chosen(Message):
-        """A line was chosen, to be opened."""
+        """A line was chosen to be opened."""
 
         def __init__(self, number: int, line: Line) -> None:
             super().__init__()
@@ -70,7 +70,7 @@ class Lines(Widget, can_focus=True):
             self.line = line
 
     class Moved(Message):
-        """The cursor stands on another line, or what it stands on was read."""
+        """The cursor is on another line, or its line was read."""
 
         def __init__(self, source: Source, number: int, line: Line | None) -> None:
             super().__init__()
@@ -94,13 +94,13 @@ class Lines(Widget, can_focus=True):
         self._read: dict[int, Line] = {}
         self._reading: range | None = None
         self._empty = "reading…"
-        #: Keys that came before there was anything to read: they count when there is.
+        #: Moves of the cursor that were requested before the source was ready.
         self._goes_to_end = self._chooses = False
 
     # --- what is shown ---------------------------------------------------------------------
 
     def show(self, source: Source, number: int | None = None) -> None:
-        """Shows a source, which is prepared first, with the cursor on a line; None: its first."""
+        """Prepares a source, and shows it with the cursor on a line; None: its first line."""
         self.source, self.is_ready, self._empty = source, False, "reading…"
         self._read, self._reading = {}, None
         self._goes_to_end = self._chooses = False
@@ -123,23 +123,24 @@ class Lines(Widget, can_focus=True):
         elif number is None:
             number = source.first()
         if source.is_endless or number != self.cursor:
-            # A place is shown with what comes before it.
+            # Show some lines before the wanted one, too.
             self._top = number - self.page_size // 3
         self.go_to(number)
 
     def changed(self) -> None:
-        """The source has other lines than before; those that are shown are read again."""
+        """Call this when the lines of the source have changed: those on the screen are read
+        again."""
         self._read, self._reading = {}, None
         if self.is_ready:
             self.go_to(self.cursor)
 
     def grown(self) -> None:
-        """The source has more lines behind those it had."""
+        """Call this when the source has more lines at its end."""
         if self.is_ready:
             self.go_to(self.cursor)
 
     def current(self) -> Line | None:
-        """The line under the cursor, once it was read."""
+        """The line under the cursor; None until it is read."""
         return self._read.get(self.cursor)
 
     # --- moving ----------------------------------------------------------------------------
@@ -154,7 +155,7 @@ class Lines(Widget, can_focus=True):
         return int(source is not None and any(column.title for column in source.columns))
 
     def go_to(self, number: int) -> None:
-        """Puts the cursor on a line, or as near as there are lines."""
+        """Moves the cursor to a line, or to the nearest one that exists."""
         if self.source is None or not self.is_ready:
             return
         low, high = self.source.bounds()
@@ -188,12 +189,12 @@ class Lines(Widget, can_focus=True):
             self._go_to_end(self.source.last())
 
     def _go_to_end(self, number: int) -> None:
-        # A source may number its lines anew when it is asked for its ends.
+        # A source may renumber its lines when it is asked for its ends.
         self._read, self._reading = {}, None
         self.go_to(number)
 
     def choose(self) -> None:
-        """Chooses the line under the cursor, as soon as it was read."""
+        """Chooses the line under the cursor, as soon as it is read."""
         line = self.current()
         self._chooses = line is None
         if line is not None:
@@ -202,8 +203,8 @@ class Lines(Widget, can_focus=True):
     # --- reading ---------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Has the lines on the screen read, and then a page around them, unless that is under way:
-        a slow disk is waited for as little as can be."""
+        """Starts reading the lines on the screen, and then a page around them, unless they are
+        being read already. So scrolling rarely waits for a slow disk."""
         assert self.source is not None
         low, high = self.source.bounds()
         page = self.page_size
@@ -237,7 +238,7 @@ class Lines(Widget, can_focus=True):
             self._read = {}
         self._read.update(read)
         low, high = source.bounds()
-        # What is not there though it is within the bounds is not asked for again.
+        # Lines within the bounds that do not exist are not requested again.
         self._read.update((n, _UNREAD) for n in wanted if low <= n < high and n not in self._read)
         self.go_to(self.cursor)
 
@@ -290,7 +291,7 @@ class Lines(Widget, can_focus=True):
 
 
 def drawn(cells: Sequence[str], columns: Sequence[Column], width: int) -> str:
-    """A line of exactly so many columns of a terminal, safe to be shown there."""
+    """A line that is exactly so many columns wide, and safe for a terminal."""
     if len(cells) == 1 or not columns:
         return fitted(cells[0], width) if cells else " " * width
     widths = column_widths(columns, width)
@@ -304,7 +305,7 @@ def drawn(cells: Sequence[str], columns: Sequence[Column], width: int) -> str:
 
 def fitted(text: str, width: int, *, right: bool = False) -> str:
     """A text in so many columns: cut with an ellipsis, or filled with blanks."""
-    # A body may be long: what cannot be seen is not looked at.
+    # A body may be long: only the part that can be seen is processed.
     text = visible(text[: 4 * width + 1])
     used = cell_len(text)
     if used > width:
@@ -313,7 +314,7 @@ def fitted(text: str, width: int, *, right: bool = False) -> str:
 
 
 def column_widths(columns: Sequence[Column], width: int) -> list[int]:
-    """The width of each column, 0 of one that is left out."""
+    """The width of each column; 0 for a column that is left out."""
     shown = list(columns)
     while len(shown) > 1 and sum(column.width + 1 for column in shown) - 1 > width:
         worst = max(column.rank for column in shown)

@@ -1,4 +1,4 @@
-"""``Prompt``: one line asked for at the bottom of the screen."""
+"""``Prompt``: asks for one line of text at the bottom of the screen."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from textual.widgets import Input, Static
 
 from rmqctl.cli.text import visible
 
-#: Takes what was typed, and says what is wrong with it; empty: it is taken.
+#: Checks what was typed, and returns what is wrong with it; empty: it is accepted.
 Check = Callable[[str], str]
 
 
 class Prompt(ModalScreen[str | None]):
-    """Gives what was typed, or None after Escape. A text that ``check`` refuses stays, with why;
-    ``typed`` is told of every change."""
+    """Its result is the typed text, or None after Escape. If ``check`` refuses a text, the prompt
+    stays and shows why. ``typed`` is called at every change."""
 
     DEFAULT_CSS = """
     Prompt { background: transparent; align: left bottom; }

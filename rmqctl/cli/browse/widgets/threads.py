@@ -1,4 +1,5 @@
-"""Blocking work for a screen that goes on: in a thread, which is told when nobody waits for it."""
+"""Runs blocking work in a thread, so that the screen stays responsive. The thread is told when its
+result is no longer wanted."""
 
 from __future__ import annotations
 
@@ -19,14 +20,15 @@ T = TypeVar("T")
 def in_background(
     node: DOMNode, group: str, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any
 ) -> None:
-    """Begins ``work`` of a node, in place of what is under way in that group."""
-    # Not its coroutine: one that is cancelled before it begins would never be awaited.
+    """Starts ``work`` for a node, and cancels the running work of that group."""
+    # Pass the function, not a coroutine: one that is cancelled before it begins is never awaited.
     begun: Callable[[], Any] = partial(work, *arguments)
     node.run_worker(begun, group=group, exclusive=True)
 
 
 async def in_thread(work: Callable[[Stop], T]) -> T:
-    """What ``work`` returns or raises. Cancelled, it lets the thread know, and does not wait."""
+    """Returns or raises what ``work`` does. When cancelled, it tells the thread, and does not
+    wait."""
     abandoned = threading.Event()
     try:
         return await asyncio.to_thread(work, abandoned.is_set)
