@@ -1,4 +1,4 @@
-"""A browser without a window, for the tests of the pages that rmqctl writes."""
+"""A headless browser, for the tests of the HTML pages that rmqctl writes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def find_browser() -> str:
-    """Where the browser is. Where there is none, the test is skipped; with RMQCTL_BROWSER=require
-    (as in CI) it fails."""
+    """The path of the browser. Without one the test is skipped; with RMQCTL_BROWSER=require (as in
+    CI) it fails."""
     found = [path for name in BROWSERS if (path := shutil.which(name))]
     if not found:
         reason = f"there is no browser to open the page with: {', '.join(BROWSERS)}"
@@ -26,7 +26,7 @@ def find_browser() -> str:
 
 
 def opened(browser: str, path: Path, *options: str) -> str:
-    """What the browser has made of a page."""
+    """The document that the browser makes of a page."""
     command = [
         browser,
         *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -34,7 +34,7 @@ def opened(browser: str, path: Path, *options: str) -> str:
         f"--user-data-dir={path.parent / 'profile'}",
         *options,
     ]
-    # It keeps settings in a home directory, and without one in the working directory.
+    # The browser keeps settings in the home directory, or else in the working directory.
     environment = os.environ | {"HOME": str(path.parent)}
     done = subprocess.run(
         [*command, "--dump-dom", path.as_uri()],
@@ -47,6 +47,6 @@ def opened(browser: str, path: Path, *options: str) -> str:
 
 
 def with_script(text: str, script: str) -> str:
-    """The page with a script of the test's, which its policy would refuse."""
+    """The page with a script of the test added. The page's own policy would refuse it."""
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
     return text.replace("</body>", f"<script>{script}</script></body>")

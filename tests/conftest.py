@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, settings
 from rmqctl import kernel
 from tests import golden_data, seeds
 
-#: What is tested with the compiled kernel and on the pure engine: golden stores and their damage,
-#: and what reads, checks, rebuilds and puts. Elsewhere the two are compared with each other.
+#: Tests that run with the compiled kernel and with the pure engine: those of golden stores and
+#: their damage, and of reading, checking, rebuilding and putting. Other tests compare the two
+#: engines.
 _BOTH_ENGINES = (
     "test_golden/",
     "test_operations/test_verify.py",
@@ -37,20 +38,21 @@ _BOTH_ENGINES = (
     "test_engine/test_putmessage.py",
 )
 
-# Deadlines measure the machine; how long a command may take is asserted where it matters. Where
-# the variable CI is set, hypothesis draws the same examples whatever the seed: that is ours to say.
+# There are no deadlines, because they measure the machine. Tests assert how long a command may take
+# where that matters. If the variable CI is set, hypothesis always draws the same examples. That is
+# turned off, because the seed of the tests decides it.
 _COMMON: dict[str, Any] = {
     "deadline": None,
     "derandomize": False,
     "suppress_health_check": [HealthCheck.too_slow],
 }
-# Stores wait for the disk a lot, and nothing here is about the disk itself: a file system in
-# memory makes the tests several times faster where there is one with room.
+# Stores wait for the disk a lot, but no test is about the disk itself. So a file system in memory
+# is used, if there is one with enough room: it makes the tests several times faster.
 _MEMORY = Path("/dev/shm")
 if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 << 30 and os.access(_MEMORY, os.W_OK):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
-# Where the environment wants nothing kept that Python compiles, each of the hundreds of processes
-# that the tests start would compile all of rmqctl that it imports, and each worker all tests.
+# If the environment forbids .pyc files, each of the hundreds of processes that the tests start
+# would compile all modules of rmqctl that it imports, and each worker all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -66,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before hypothesis reads its seed
 def pytest_configure(config: pytest.Config) -> None:
     seeds.choose(config.getoption("--random"), config.option.markexpr)
-    # What failed once and was noted down is no part of the commit.
+    # Failed examples that hypothesis has stored are no part of the commit.
     database: dict[str, Any] = {"database": None} if seeds.is_fixed() else {}
     settings.register_profile("quick", max_examples=50, **_COMMON, **database)
     settings.register_profile("deep", max_examples=seeds.times(50), **_COMMON, **database)
@@ -76,8 +78,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """In a new clone each of several workers would compile all tests, at the same pace: so each of
-    them begins somewhere else, and later finds what the others have compiled."""
+    """Compiles the tests in a new clone. Each worker begins with other modules, and later finds
+    those that other workers have compiled. Otherwise all would compile the same ones at the same
+    time."""
     worker = getattr(session.config, "workerinput", None)
     if worker is None or session.config.args != session.config.getini("testpaths"):
         return
@@ -89,34 +92,34 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         try:
             importlib.import_module(name)
         except (Exception, pytest.skip.Exception):
-            continue  # It is imported again when its tests are collected, which says why.
+            continue  # It is imported again when its tests are collected, which reports the error.
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Workers of ``-n auto``: three more than there are cores. Tests of the engine and of Spark,
-    three quarters of the time, mostly wait: for starts, stops and deaths of what runs beside them.
-    On a machine of two cores all of the long groups but one begin at once."""
+    """How many workers ``-n auto`` means: three more than there are cores. The tests of the engine
+    and of Spark take three quarters of the time, and mostly wait for processes to start, stop or
+    die. On two cores all long groups but one begin at once."""
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
-        return None  # xdist reads it.
+        return None  # xdist reads the variable itself.
     return len(os.sched_getaffinity(0)) + 3
 
 
-#: Characters of an argument that are shown in the name of a test.
+#: How many characters of an argument are in the name of a test.
 _SHOWN_IN_A_NAME = 100
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """A name for each long argument. pytest takes all of a text, and each worker sends its tests'
-    names to the process that shares them out: with the bodies of megabytes it was 130 MB each."""
+    """A short name for each long argument. pytest would use the whole text, and each worker sends
+    the names of its tests to the main process: with bodies of megabytes that was 130 MB each."""
     if isinstance(val, str | bytes) and len(val) > _SHOWN_IN_A_NAME:
         return f"{argname} of {len(val)}"
     return None
 
 
-#: Groups of tests that one process runs, the one that takes longest first. What reads and what
-#: writes with the session of :mod:`tests.test_spark.conftest` are two: in one process they took as
-#: long as all the rest in the others.
+#: Groups of tests, each of which one process runs, the longest first. Tests that read, and tests
+#: that write, with the session of :mod:`tests.test_spark.conftest` are two groups: together they
+#: took as long as all other tests in the other processes.
 _LONG_GROUPS = (
     "spark",
     "interop-4.9.3",
@@ -129,10 +132,10 @@ _LONG_GROUPS = (
 
 
 def _place(item: pytest.Item) -> int:
-    """When a test comes to its turn where several processes share the work: what is long first,
-    so that at the end nobody waits for one that came last. ``dev.py`` tells xdist to keep to it.
+    """The sort key of a test when several processes share the work: long tests come first, so that
+    no process waits for one at the end. ``dev.py`` makes xdist keep this order.
 
-    :raises ValueError: a group is not among those that are known.
+    :raises ValueError: the group of a test is unknown.
     """
     group = item.get_closest_marker("xdist_group")
     if group is not None:
@@ -142,8 +145,8 @@ def _place(item: pytest.Item) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays as long as the process, half a million objects: no collection of
-    garbage has to look at them, neither meanwhile nor later."""
+    """Turns garbage collection off while tests are collected, and then freezes the objects, half a
+    million, which exist as long as the process. So garbage collection never has to visit them."""
     gc.disable()
     try:
         return (yield)
@@ -154,10 +157,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Nightly tests run when they are asked for; then all that draw lots are among them.
+    """Selects nightly tests only if they are asked for. Then all tests with random choices are
+    nightly tests.
 
-    :raises UsageError: a test that needs a session of Spark is in no group. Each process that gets
-        such a test would start one, ten seconds of processor time.
+    :raises UsageError: a test that needs a Spark session is in no group. Each process with such a
+        test would start a session, which takes ten seconds of processor time.
     """
     for item in items:
         needs_session = "spark" in getattr(item, "fixturenames", ())
@@ -187,8 +191,8 @@ def _draws_lots(item: pytest.Item) -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests of :data:`_BOTH_ENGINES` run with each engine. In the nightly run a test with chance
-    gets many chances; its own marker says that it is long as it is."""
+    """Runs the tests of :data:`_BOTH_ENGINES` with each engine. In the nightly run a test with the
+    fixture ``chance`` runs many times, unless its own marker says that it is already long."""
     path = os.path.relpath(metafunc.definition.path, Path(__file__).parent)
     if path.startswith(_BOTH_ENGINES) and not getattr(
         metafunc.function, "is_hypothesis_test", False
@@ -201,7 +205,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _engines() -> list[str]:
-    """Those that can be tested here, or the one that was asked for."""
+    """The engines that can be tested here, or the one that was asked for."""
     asked = os.environ.get(kernel.VARIABLE)
     if asked:
         return [asked]
@@ -210,7 +214,7 @@ def _engines() -> list[str]:
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The engine that a test of :data:`_BOTH_ENGINES` runs with."""
+    """The engine with which a test of :data:`_BOTH_ENGINES` runs."""
     engine: str = request.param
     monkeypatch.setenv(kernel.VARIABLE, engine)
     return engine
@@ -224,13 +228,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def chance(request: pytest.FixtureRequest) -> random.Random:
-    """Randomness of this test alone, whichever others run."""
+    """A random generator for this test, which does not depend on which other tests run."""
     return random.Random(f"{seeds.seed()} {request.node.name}")
 
 
 @pytest.fixture
 def is_deep() -> bool:
-    """Whether to try all of what is too much for every run."""
+    """Whether to try everything that would be too much for a normal run."""
     return seeds.is_deep()
 
 
@@ -239,7 +243,7 @@ Golden = Callable[[str], Path]
 
 @pytest.fixture(scope="session")
 def golden_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where golden stores are unpacked; all workers of a run share it."""
+    """The directory in which golden stores are unpacked. All workers of a run share it."""
     base = tmp_path_factory.getbasetemp()
     directory = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "golden-stores"
     directory.mkdir(exist_ok=True)
@@ -248,9 +252,9 @@ def golden_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def golden(golden_directory: Path) -> Iterator[Golden]:
-    """``golden(name)``: the path of an unpacked golden store, for reading only.
+    """``golden(name)``: the path of an unpacked golden store, only for reading.
 
-    At the end of the run every one that was handed out must be as it was.
+    At the end of the run it is checked that each of these stores is unchanged.
     """
     handed_out: dict[Path, dict[str, tuple[int, ...]]] = {}
 
@@ -285,7 +289,7 @@ def copy_store(golden: Golden, tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """One for loopback, and its key."""
+    """A certificate for the loopback address, and its key."""
     directory = tmp_path_factory.mktemp("tls")
     certificate, key = directory / "cert.pem", directory / "key.pem"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]

@@ -7,6 +7,7 @@ import os
 
 
 def open_descriptors() -> int:
-    """Their number, without those of garbage that earlier tests left: it goes when it likes."""
+    """The number of open descriptors. Collects garbage first, so that objects of earlier tests do
+    not count."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))

@@ -1,6 +1,6 @@
-"""The golden stores and the damage cases as the tests see them: files, settings, the engine's word.
+"""Access to the golden stores and the damage cases: files, settings, and RocketMQ's answers.
 
-Nothing here interprets a store's bytes: what RocketMQ says of them is read from the expected rows.
+Nothing here interprets the bytes of a store. What RocketMQ says of them is in the expected rows.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 
 GOLDEN = Path(__file__).parent / "golden"
-#: Stores of brokers of 5.3.3, each with a JSON file that says what its broker made of it.
+#: Stores of brokers of 5.3.3, each with a JSON file that has its broker's answers.
 LATER = GOLDEN / "later"
 INDEX: dict[str, Any] = json.loads((GOLDEN / "index.json").read_text("utf-8"))
-#: Those whose log a DLedger group keeps: they are read, and nobody writes to them.
+#: The stores whose log a DLedger group keeps. rmqctl only reads them.
 DLEDGER_STORES: list[str] = sorted(
     name for name, one in INDEX["stores"].items() if "enableDLegerCommitLog" in one["config"]
 )
@@ -31,14 +31,14 @@ STORES: list[str] = sorted(INDEX["stores"].keys() - set(DLEDGER_STORES))
 #: Stores of later versions than 4.9.3.
 LATER_STORES: list[str] = sorted(INDEX["later"])
 DAMAGE_CASES: list[str] = sorted(INDEX["damage"])
-#: Damage of which 5.3.3 was asked, of timers and logs of DLedger groups.
+#: Damage to timers and to logs of DLedger groups, with the answers of 5.3.3.
 LATER_DAMAGE_CASES: list[str] = sorted(path.stem for path in (LATER / "damage").glob("*.json"))
 
 ExpectedRow = dict[str, Any]
 
 
 def broker_conf_text(name: str) -> str:
-    """A ``broker.conf`` with the settings that a golden store was written with."""
+    """A ``broker.conf`` with the settings with which a golden store was written."""
     part = "later" if name in LATER_STORES else "stores"
     settings: dict[str, Any] = INDEX[part][name]["config"]
     lines = (
@@ -55,7 +55,7 @@ def broker_conf(name: str) -> MessageStoreConfig:
 
 @cache
 def expected(name: str) -> dict[str, list[ExpectedRow]]:
-    """What the engine says of a golden store: rows by ``kind``, in the engine's order."""
+    """The engine's answers for a golden store: rows by ``kind``, in the engine's order."""
     rows: dict[str, list[ExpectedRow]] = {}
     with lzma.open(GOLDEN / f"{name}.expected.ndjson.xz", "rt", encoding="utf-8") as lines:
         for line in lines:
@@ -65,9 +65,10 @@ def expected(name: str) -> dict[str, list[ExpectedRow]]:
 
 
 def unpacked(name: str, directory: Path, archives: Path = GOLDEN) -> Path:
-    """The golden store below ``directory``, unpacked once however many processes ask for it.
+    """The golden store, unpacked into ``directory``, only once even if several processes ask for
+    it.
 
-    Holes are kept. Nobody writes there: tests that change something take a copy.
+    Holes are kept. Tests must not write there: those that change something make a copy.
     """
     store, done = directory / name, directory / f"{name}.done"
     with (directory / f"{name}.lock").open("w") as lock:
@@ -90,8 +91,8 @@ def copy_tree(source: Path, target: Path) -> Path:
 
 
 def forced(root: Path) -> Path:
-    """Has all of a store on the disk: until then some file systems have not settled how many blocks
-    its files take."""
+    """Forces a store to disk: before that, some file systems have not decided how many blocks its
+    files take."""
     for path in root.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)
@@ -107,15 +108,15 @@ def damage_case(case: str) -> dict[str, Any]:
 
 
 def later_damage_case(case: str) -> dict[str, Any]:
-    """The same of a case of :data:`LATER_DAMAGE_CASES`."""
+    """The same for a case of :data:`LATER_DAMAGE_CASES`."""
     loaded: dict[str, Any] = json.loads((LATER / "damage" / f"{case}.json").read_text("utf-8"))
     return loaded
 
 
 def apply_damage(root: Path, ops: list[dict[str, Any]]) -> None:
-    """Does to a copy of the base store what a damage case says.
+    """Applies the operations of a damage case to a copy of its base store.
 
-    The cases list files, and mean the directories that become empty with them.
+    The cases name only files. Directories that become empty are removed as well.
     """
     for op in ops:
         path = root / op["path"]
@@ -140,7 +141,7 @@ def apply_damage(root: Path, ops: list[dict[str, Any]]) -> None:
 
 
 def data_extents(path: Path) -> Iterator[tuple[int, bytes]]:
-    """``(position, bytes)`` of the parts of a file that are no holes."""
+    """``(position, bytes)`` of the parts of a file that are not holes."""
     with path.open("rb") as file:
         end = os.fstat(file.fileno()).st_size
         position = 0
@@ -155,8 +156,8 @@ def data_extents(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def content(path: Path) -> tuple[int, dict[int, bytes]]:
-    """A file's length and its pages that are not all zeros, by number: equal for equal bytes,
-    wherever the holes are, and small for a sparse file of any length."""
+    """The length of a file, and its pages that are not zeros, by number. It is equal for equal
+    bytes, wherever the holes are, and small for a sparse file of any length."""
     page = 4096
     pages: dict[int, bytes] = {}
     for start, data in data_extents(path):
@@ -178,7 +179,7 @@ def tree_content(root: Path) -> dict[str, tuple[int, dict[int, bytes]]]:
 
 
 def state(root: Path) -> dict[str, tuple[int, ...]]:
-    """What changes when something is touched: every entry's kind, length, times and links."""
+    """Kind, length, times and links of every entry, which show whether anything was touched."""
     entries = [root, *root.rglob("*")]
     found = {str(path.relative_to(root)): path.lstat() for path in entries}
     return {
@@ -188,5 +189,6 @@ def state(root: Path) -> dict[str, tuple[int, ...]]:
 
 
 def index_contents(directory: Path) -> list[tuple[int, dict[int, bytes]]]:
-    """:func:`content` of the index files in order: their names are times of creation."""
+    """:func:`content` of the index files in order, without their names, which are times of
+    creation."""
     return [content(path) for path in sorted(directory.iterdir())]

@@ -1,18 +1,18 @@
-"""Ports of the loopback address for servers that come and go."""
+"""Ports of the loopback address for the servers of tests."""
 
 from __future__ import annotations
 
 import os
 import socket
 
-#: A process has so many ports, of which the engine's driver takes all but the last two (Node.java).
+#: How many ports each test process has. The engine's driver takes all but the last two (Node.java).
 _OWN = 50
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody else is given meanwhile: they lie below those that the system gives, which
-    begin at 32768, and first come those of this process. Who connects to a port above, where
-    nobody listens, may even get that very port as its own, and so be connected to itself."""
+    """Free ports that no other process gets meanwhile: they are below the ephemeral ports of the
+    system, which begin at 32768, and each process begins with other ones. With an ephemeral port, a
+    client that connects while nothing listens may get the same port, and be connected to itself."""
     found: list[int] = []
     first = 10_000 + os.getpid() % 400 * _OWN
     for base in (*range(first, 30_000, _OWN), *range(10_000, first, _OWN)):

@@ -1,12 +1,12 @@
-"""Processes of their own for Python modules, without paying for Python's start each time: a server
-that has imported what rmqctl needs forks for every one.
+"""Runs Python modules in separate processes without starting Python each time: a server that has
+imported what rmqctl needs forks a child for each.
 
     python -m tests.processes DESCRIPTOR
 
-is the server. A process is what ``python -m MODULE ARGUMENTS`` would be, or, of a module ``-c``,
-``python -c PROGRAM ARGUMENTS``: it has its own descriptors, may be killed, and ends with an exit
-code; only its modules were imported before. What is to be tested of the start itself (imports,
-signals while it goes on) starts a Python.
+is the server. A child behaves like ``python -m MODULE ARGUMENTS``, or, for the module ``-c``, like
+``python -c PROGRAM ARGUMENTS``: it has its own descriptors, can be killed, and ends with an exit
+code. Only its modules are already imported. Tests of the start itself (imports, signals during the
+start) must start Python.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 TOP = Path(__file__).parents[1]
-#: Bytes of the longest request.
+#: The most bytes of a request.
 _LONGEST = 1 << 16
 
 
 class Process:
-    """A process with pipes for what it prints; like ``subprocess.Popen``."""
+    """A process with pipes for its output, like ``subprocess.Popen``."""
 
     def __init__(self, module: str, *arguments: str, cwd: Path = TOP) -> None:
         out, err = os.pipe(), os.pipe()
@@ -47,11 +47,11 @@ class Process:
         self._code: int | None = None
 
     def kill(self) -> None:
-        # It may have ended; until somebody waits for it its number is nobody else's.
+        # It may have ended already. Its process id is not reused before it is waited for.
         os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Its exit code, or the negative number of the signal that ended it."""
+        """The exit code, or the negative number of the signal that has ended it."""
         if self._code is None:
             self._code = _server().ask({"wait": self.pid})
             self.stdout.close()
@@ -60,8 +60,8 @@ class Process:
 
 
 def run(module: str, *arguments: str, cwd: Path = TOP) -> subprocess.CompletedProcess[str]:
-    """How a process ends, and what it prints."""
-    # In memory, as long as it may be: of two pipes one would be full while the other is read.
+    """Runs a process to its end, and returns its exit code and output."""
+    # Its output goes to memory files, because of two pipes one may fill up while the other is read.
     out, err = os.memfd_create("stdout"), os.memfd_create("stderr")
     request = {"module": module, "arguments": arguments, "cwd": str(cwd)}
     code = _server().ask({"wait": _server().ask(request, out, err)})
@@ -82,7 +82,7 @@ class _Server:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.processes", str(theirs.fileno())],
                 cwd=TOP,
-                # Threads of numpy's (rmqctl/cli/main.py) would be lost in the children.
+                # Threads of numpy (rmqctl/cli/main.py) would not exist in the children.
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -91,7 +91,8 @@ class _Server:
         atexit.register(self._close)
 
     def ask(self, request: dict[str, Any], *descriptors: int) -> int:
-        """One thread after the other, also when it asks for the end of a process."""
+        """Sends a request. Only one thread does this at a time, also when it waits for the end of a
+        process."""
         with self._lock:
             socket.send_fds(self._link, [json.dumps(request).encode()], descriptors)
             return int(self._link.recv(_LONGEST))
@@ -105,7 +106,7 @@ _STARTING = threading.Lock()
 
 
 def _server() -> _Server:
-    """The one of this process."""
+    """The server of this process."""
     with _STARTING:
         return _started()
 
@@ -119,7 +120,7 @@ def _started() -> _Server:
 
 
 def import_everything() -> None:
-    """What commands import when they need it; what Spark needs is left out."""
+    """Imports what commands import when they need it, except for Spark."""
     import rmqctl.cli.commands
     import rmqctl.engine
     import rmqctl.operations
@@ -131,7 +132,7 @@ def import_everything() -> None:
 
 def _serve(link: socket.socket) -> None:
     import_everything()
-    # What is there already no collection of a child has to look at, and so to copy.
+    # Freeze the existing objects: garbage collection in a child would visit, and so copy, them.
     gc.freeze()
     while True:
         data, descriptors, _, _ = socket.recv_fds(link, _LONGEST, 2)
@@ -152,7 +153,7 @@ def _serve(link: socket.socket) -> None:
 
 
 def become(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
-    """What a child does; its stdout and stderr are ``descriptors``."""
+    """Does the work of a child. Its stdout and stderr are ``descriptors``."""
     code: Any = 70
     try:
         for number, descriptor in enumerate(descriptors, 1):

@@ -1,5 +1,5 @@
-"""Messages of all kinds that a store can hold, by the thousand: what property tests draw, without
-their search for the smallest one."""
+"""Thousands of random messages of all kinds that a store can have: like those of property tests,
+but without shrinking."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from rmqctl.engine.record.message import Host, MessageExtBrokerInner
 
 TOPICS = ("a", "b", "ünïcode-主题", constants.RMQ_SYS_SCHEDULE_TOPIC, "%RETRY%g")
 _NAMES = ("KEYS", "TAGS", "UNIQ_KEY", "REAL_TOPIC", "REAL_QID", "WAIT", "日本", 'a"b', "x y")
-#: Every plane, what a terminal obeys, what CSV and JSON write apart; no separator of properties.
+#: Characters of every plane, control characters, and characters that CSV and JSON escape, but no
+#: separators of properties.
 _CHARACTERS = "aZ09 ,;:\"'\\/\n\r\t\x1b\x7f\x85é主\u2028\u202e\ufeff\U0001f600"
 
 

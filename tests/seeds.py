@@ -1,8 +1,8 @@
-"""Random places, moments, stores and examples: the same ones in every run, unless asked otherwise.
+"""The seed of all random choices of the tests, which is fixed unless asked otherwise.
 
-A run of the tests is a verdict on a commit, so it draws from a fixed seed. ``pytest --random``
-draws from another one each time, and prints it; ``RMQCTL_TEST_SEED=N`` draws from that one again.
-``-m nightly`` draws from another one too, and goes deep.
+A run of the tests is a verdict on a commit, so it uses a fixed seed. ``pytest --random`` uses a new
+seed, and prints it. ``RMQCTL_TEST_SEED=N`` uses that seed again. ``-m nightly`` also uses a new
+seed, and many more examples.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import re
 SEED_VARIABLE = "RMQCTL_TEST_SEED"
 FIXED_SEED = "1"
 _PROFILE_VARIABLE = "HYPOTHESIS_PROFILE"
-#: So many times as many examples and stores.
+#: The factor of examples and stores in a deep run.
 _DEPTH = 20
 
 
 def choose(is_random: bool, mark_expression: str) -> None:
-    """Settles the seed and the depth for this process and those that it starts."""
+    """Sets the seed and the depth for this process and the processes that it starts."""
     if asks_for_nightly(mark_expression):
         is_random = True
         os.environ.setdefault(_PROFILE_VARIABLE, "deep")
@@ -51,5 +51,5 @@ def is_deep() -> bool:
 
 
 def times(count: int) -> int:
-    """Of as many examples or rounds, how many there are to be."""
+    """How many examples or rounds to do, if a normal run does ``count``."""
     return count * _DEPTH if is_deep() else count

@@ -1,8 +1,8 @@
-"""Transcripts in the documents: command lines run in a terminal, with what they print.
+"""Transcripts in the documentation: command lines that are run in a terminal, with their output.
 
-A block of ```console holds lines that begin with ``$``, each followed by its output. All blocks of
-a page are one session of bash in a new directory. ``python -m tests.transcripts PAGE…`` writes the
-outputs anew; the tests compare them.
+A block of ```console has lines that begin with ``$``, each followed by its output. All blocks of a
+page are one session of bash in a new directory. The tests compare the outputs.
+``python -m tests.transcripts PAGE…`` writes them again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests import processes
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 100
 _BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
-#: What is another at each run, to be replaced by a sign of its own.
+#: What differs in each run. It is replaced by a placeholder.
 _CHANGING = [
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3}([+-]\d\d:\d\d)?)?"), "<time>"),
     (re.compile(r"\b127\.0\.0\.1:[1-9]\d{4}\b"), "<address>"),
@@ -35,8 +35,8 @@ _CHANGING = [
     (re.compile(r"\b1\d{12}\b"), "<ms>"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<sha256>"),
     (re.compile(r"\b[0-9a-f]{12}, which is not named"), "<id>, which is not named"),
-    # What a backup holds ends with the last byte that is not zero, which is a time's in a
-    # checkpoint: one time in 256 it is a byte less.
+    # A backup stores a file up to its last byte that is not zero. In a checkpoint that is a byte of
+    # a time, which is 0 once in 256 times.
     (re.compile(r"\b(data|stored)_bytes=\d+"), r"\1_bytes=<bytes>"),
     (re.compile(r"^(other +\d+ +)\d+( +)\d+$", re.MULTILINE), r"\1<bytes>\2<bytes>"),
     (
@@ -67,7 +67,7 @@ def without_changing(text: str) -> str:
     return text
 
 
-#: ``rmqctl`` of a session. What is to be ended by a signal is a process of its own.
+#: The ``rmqctl`` of a session. A command that is ended by a signal needs its own process.
 _COMMAND = """\
 #!/bin/sh
 case $1 in
@@ -75,8 +75,8 @@ case $1 in
     *) exec {python} -IS {client} "$@" ;;
 esac
 """
-#: What else it is: it has the forks below do the command, and ends as that one does. It imports
-#: nothing that takes time.
+#: For all other commands: lets the server below run the command in a fork, and ends in the same
+#: way. It imports nothing that takes time.
 _CLIENT = """\
 import _socket, os, sys
 link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
@@ -87,14 +87,14 @@ standard = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
 link.sendmsg([b"\\0".join(words)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, standard)])
 sys.exit(int(link.recv(100)))
 """
-#: Bytes of the longest request: words and environment.
+#: The most bytes of a request: words and environment.
 _LONGEST = 1 << 17
 _NUMBERS = itertools.count()
 
 
 @contextlib.contextmanager
 def _forks() -> Iterator[bytes]:
-    """Where a server listens that forks for every command, with all imported."""
+    """The address of a server that has imported everything, and forks for each command."""
     address = f"\0rmqctl-transcripts-{os.getpid()}-{next(_NUMBERS)}"
     server = processes.Process("tests.transcripts", "--forks", address[1:])
     assert server.stdout.readline() == b"ready\n", server.stderr.read()
@@ -106,12 +106,12 @@ def _forks() -> Iterator[bytes]:
 
 
 def _serve_forks(name: str) -> NoReturn:
-    """What that server does."""
+    """Runs that server."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(b"\0" + name.encode())
     listening.listen()
     print("ready", flush=True)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for those who tell the codes.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The children that send exit codes end unreaped.
     while True:
         link, _ = listening.accept()
         if not os.fork():
@@ -122,7 +122,7 @@ def _serve_forks(name: str) -> NoReturn:
 
 
 def _do(link: socket.socket) -> NoReturn:
-    """Has a child do what is asked for, and tells how it ends."""
+    """Runs a command in a child, and sends its exit code."""
     data, descriptors, _, _ = socket.recv_fds(link, _LONGEST, 3)
     child = os.fork()
     if child:
@@ -130,7 +130,7 @@ def _do(link: socket.socket) -> NoReturn:
             os.close(descriptor)
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
-        link.send(str(code if code >= 0 else 128 - code).encode())  # As a shell has a signal.
+        link.send(str(code if code >= 0 else 128 - code).encode())  # For a signal, as in a shell.
         os._exit(0)
     link.close()
     directory, *words = data.split(b"\0")
@@ -151,8 +151,8 @@ def _do(link: socket.socket) -> NoReturn:
 
 
 def session(commands: list[str], directory: Path) -> list[tuple[int, str]]:
-    """Runs command lines one after the other in one shell on a terminal; exit status and output
-    of each."""
+    """Runs command lines one after the other in one shell on a terminal. Returns the exit status
+    and the output of each."""
     with _forks() as address:
         return _session(commands, directory, address)
 
@@ -172,7 +172,7 @@ def _session(commands: list[str], directory: Path, address: bytes) -> list[tuple
     environment = os.environ | {
         "PATH": f"{tools}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        # No colours and no bar.
+        # Without colours and progress bars.
         "TERM": "dumb",
         "COLUMNS": str(WIDTH),
         "LINES": "40",
@@ -188,7 +188,7 @@ def _session(commands: list[str], directory: Path, address: bytes) -> list[tuple
     while True:
         try:
             piece = os.read(master, 65536)
-        except OSError:  # The terminal has lost its last process.
+        except OSError:  # The last process on the terminal has ended.
             break
         shown += piece
     os.close(master)
@@ -198,7 +198,7 @@ def _session(commands: list[str], directory: Path, address: bytes) -> list[tuple
 
 
 def renewed(page: str) -> str:
-    """A page with the outputs as they are now."""
+    """A page with its outputs written again."""
     with tempfile.TemporaryDirectory() as directory:
         ran = iter(session([step.command for step in steps(page)], Path(directory)))
 
