@@ -47,7 +47,7 @@ def _all(directory: Path, seed: str, count: int) -> Iterator[Trial]:
 
 
 def _told(tried: Iterator[Trial], results: Path | None) -> Iterator[Trial]:
-    """The trials, written down as they come."""
+    """The trials, each written to ``results`` as soon as it is done."""
     lines = None if results is None else results.open("w", encoding="utf-8")
     for trial in tried:
         if lines is not None:

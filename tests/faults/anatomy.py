@@ -1,4 +1,4 @@
-"""What stands at each place of a sound store's files, in the words of the table."""
+"""What each byte of a sound store's files belongs to, named as in the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rmqctl.engine.record.record import Blank, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.golden_data import data_extents
 
-#: The parts of a store that faults are done to, by the directory or file that holds them.
+#: The parts of a store that faults damage, by the directory or file that holds each.
 STRUCTURES = {
     "commitlog": "log",
     "consumequeue": "queues",
@@ -22,14 +22,14 @@ STRUCTURES = {
     "index": "index",
     "checkpoint": "checkpoint",
 }
-#: Properties that queues or index repeat.
+#: Properties that a queue or the index holds, too, so that damage to them can be noticed.
 _REPEATED = (b"TAGS", b"KEYS", b"UNIQ_KEY", b"INNER_MULTI_DISPATCH", b"INNER_MULTI_QUEUE_OFFSET")
 UNWRITTEN = "never written"
 
 
 @dataclass
 class Place:
-    """A stretch of a file, and what it holds: a field, or a part without fields."""
+    """A stretch of a file, and what it holds: a field, or a part that has no fields."""
 
     start: int
     end: int
@@ -38,15 +38,16 @@ class Place:
 
 @dataclass
 class Anatomy:
-    """The files of a store, relative to it, each with its places in order."""
+    """The places of each file of a store, in order, by the file's path within the store."""
 
     root: Path
     places: dict[str, list[Place]] = field(default_factory=dict)
-    #: Stretches of each file that hold data: up to the last byte that is not zero.
+    #: The stretches of each file that hold data; the last one ends with the last byte that is not
+    #: zero.
     written: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     def at(self, path: str, position: int) -> str:
-        """What stands at a position."""
+        """What the byte at a position of a file belongs to."""
         places = self.places[path]
         number = bisect_right(places, position, key=lambda place: place.start) - 1
         if number >= 0 and position < places[number].end:
@@ -54,7 +55,7 @@ class Anatomy:
         return UNWRITTEN
 
     def files(self, structure: str) -> list[str]:
-        """The files of a structure that hold something."""
+        """The files of a structure that hold any data."""
         return [path for path in self.places if structure_of(path) == structure]
 
 
@@ -63,7 +64,7 @@ def structure_of(path: str) -> str:
 
 
 def dissect(root: Path, config: MessageStoreConfig) -> Anatomy:
-    """Looks at a sound store."""
+    """The anatomy of a store, which must be sound."""
     found = Anatomy(root)
     for top in STRUCTURES:
         paths = [root / top] if (root / top).is_file() else sorted((root / top).rglob("*"))

@@ -1,4 +1,4 @@
-"""The kinds of faults: each draws one place of a sound store, damages it, and undoes that."""
+"""The kinds of faults: each draws a place of a sound store, damages it, and can undo the damage."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from tests.golden_data import data_extents
 
 _PAGE = 4096
 _WILD = (0, 1, -1, 1 << 15, 1 << 30, -(1 << 31), (1 << 31) - 1, 1 << 40, (1 << 63) - 1)
-#: How often each structure is hit where a store has it.
+#: How often each structure is drawn, as weights among those that a store has.
 _WEIGHTS = {"log": 40, "queues": 25, "index": 25, "checkpoint": 4, "extension": 6}
 
 
 class Fault(NamedTuple):
-    """What is to be done to which file; ``what`` stands there. ``data`` are the bytes that are
-    written at ``position``; None: the kind says it."""
+    """What is done to a file. ``what`` is what stands at ``position``, and ``data`` are the bytes
+    that are written there; None: nothing is written, the kind says what happens to the file, and
+    to ``other`` where it needs a second one."""
 
     kind: str
     path: str
@@ -35,7 +36,8 @@ class Fault(NamedTuple):
 
 
 def draw(chance: random.Random, anatomy: Anatomy) -> Fault:
-    """A fault that changes something; always one of some kind is possible."""
+    """A random fault, which changes at least one byte. Every store has one: a draw that would
+    change nothing is repeated."""
     while True:
         kind = chance.choice(list(KINDS))
         structures = [name for name in STRUCTURES.values() if anatomy.files(name)]
@@ -47,7 +49,7 @@ def draw(chance: random.Random, anatomy: Anatomy) -> Fault:
 
 
 def _anywhere(chance: random.Random, anatomy: Anatomy, files: list[str]) -> tuple[str, int]:
-    """A file, and a position below the last byte of it that is not zero."""
+    """A random file, and a random position in its data."""
     path = chance.choice(files)
     written = anatomy.written[path]
     (extent,) = chance.choices(written, [end - start for start, end in written])
@@ -85,7 +87,7 @@ def _page(chance: random.Random, anatomy: Anatomy, files: list[str]) -> Fault | 
 
 
 def _field(chance: random.Random, anatomy: Anatomy, files: list[str]) -> Fault | None:
-    """A field of a record, unit, item, slot or header holds another number."""
+    """Writes another number into a field of a record, unit, item, slot or header."""
     path = chance.choice(files)
     places = [p for p in anatomy.places[path] if p.end - p.start in (1, 2, 4, 8)]
     slots = [p for p in anatomy.places[path] if p.what == "slot"]

@@ -1,4 +1,4 @@
-"""The tables of the page: the share that verify finds, and why it does not find the rest."""
+"""The page's two tables: how many of the faults verify finds, and why it does not find the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LESS = "an earlier time: a start reads more of the log, and loses nothing"
 _LATER = "4.9.3 neither reads nor writes it"
 _AGAIN = "of the newest messages: the next start writes these units again (`dispatch-behind`)"
 _INDEX_AGAIN = "after a crash: a start throws that file away and indexes again (`index-behind`)"
-#: Why a fault may go without an error or a warning, by structure and what was hit.
+#: Why verify may have no error or warning for a fault, by structure and what was damaged.
 REASONS: dict[tuple[str, str], str] = {
     ("log", "flag"): f"the producer's own; {_ONCE}",
     ("log", "born_timestamp"): f"the producer's clock; {_ONCE}",
@@ -70,7 +70,7 @@ REASONS: dict[tuple[str, str], str] = {
 
 
 def unexplained(tried: Iterable[Trial]) -> list[Trial]:
-    """What was not found though nothing says why."""
+    """The trials whose fault was not found and for which :data:`REASONS` has no reason."""
     return [
         trial
         for trial in tried
@@ -79,7 +79,7 @@ def unexplained(tried: Iterable[Trial]) -> list[Trial]:
 
 
 def table(tried: list[Trial]) -> str:
-    """Both tables. :raises KeyError: something was not found, and nothing says why."""
+    """Both tables. :raises KeyError: a fault was not found, and :data:`REASONS` has no reason."""
     return f"{_by_kind(tried)}\n\n{_by_place(tried)}\n"
 
 
@@ -103,7 +103,7 @@ def _by_kind(tried: list[Trial]) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """A percentage that says 100 and 0 only where that is so."""
+    """A percentage; it is 100 only for all, and 0 only for none."""
     share = 100 * part / whole
     if part not in (0, whole):
         share = min(max(share, 0.1), 99.9)
@@ -111,7 +111,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _by_place(tried: list[Trial]) -> str:
-    """What was hit where not all was found."""
+    """A line for each place of which not every fault was found."""
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for trial in tried:
         counts[trial.fault.structure, trial.fault.what][trial.verdict] += 1
@@ -128,7 +128,7 @@ def _by_place(tried: list[Trial]) -> str:
 
 
 def with_table(page: str, shown: str) -> str:
-    """The page with other tables. :raises ValueError: it has no place for them."""
+    """The page with these tables in place of its own. :raises ValueError: it has none."""
     before, _, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:

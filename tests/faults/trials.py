@@ -1,4 +1,4 @@
-"""Trials: a fault is done to a golden store, verify looks, and the fault is undone."""
+"""Trials: a golden store is damaged with a fault, verify checks it, and the fault is undone."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from tests import golden_data
 from tests.faults.anatomy import Anatomy, dissect
 from tests.faults.kinds import Fault, done, draw
 
-#: Seconds after which a check of a store of some megabytes hangs.
+#: Seconds after which a check counts as hanging; the stores have only some megabytes.
 _HANGS = 120
-#: What verify may say of a fault.
+#: How verify answers a fault: with an error or a warning, with an info only, or with nothing new.
 FOUND, NOTED, MISSED = "found", "noted", "missed"
 
 
 class Trial(NamedTuple):
-    """One fault of one store. ``codes`` are the new findings, or the name of the error."""
+    """A fault of a store, and how verify answered it. ``codes`` are those of the findings that the
+    sound store does not have, or the name of the error that ended the check."""
 
     number: int
     store: str
@@ -41,7 +42,7 @@ class Trial(NamedTuple):
 
 @dataclass
 class Subject:
-    """A copy of a golden store, and what verify says of it while it is sound."""
+    """A copy of a golden store, and verify's findings about it while it is sound."""
 
     name: str
     root: Path
@@ -63,12 +64,13 @@ def subjects(golden: Callable[[str], Path], directory: Path) -> list[Subject]:
 
 
 def trials(stores: list[Subject], seed: str, numbers: range) -> Iterator[Trial]:
-    """The trials of these numbers, which are the same for the same seed.
+    """The trials with these numbers; seed and number decide what a trial is.
 
-    :raises AssertionError: the engines say different things, or the store is not as it was.
+    :raises AssertionError: rmqctl's two engines have different findings, or undoing a fault did not
+        give back the store as it was.
     :raises TimeoutError: verify hangs.
     """
-    # Where no kernel was built there is one engine only.
+    # Without the compiled kernel there is only one engine.
     engines = ("pure", "compiled") if kernel.usable().module is not None else ("pure",)
     for number in numbers:
         chance = random.Random(f"{seed} {number}")

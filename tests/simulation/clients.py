@@ -12,13 +12,13 @@ from tests.simulation.master import Server
 from tests.simulation.world import End, Link, World
 
 TOPIC, QUEUES = "orders", 2
-_PLACE = 28  # of a record's own offset
+_PLACE = 28  # where a record holds its own physical offset
 
 
 class Client(End):
-    """A connection at a time, and one request at a time."""
+    """A client that has one connection at a time, and sends one request at a time."""
 
-    #: Milliseconds between an answer and the next request, one of them each time.
+    #: Milliseconds between an answer and the next request: one of these is drawn each time.
     pauses: tuple[int, ...] = (5, 20, 60)
 
     def __init__(self, world: World, server: Server, name: str) -> None:
@@ -30,17 +30,17 @@ class Client(End):
         self._asked_at = 0
 
     def next_request(self) -> RemotingCommand | None:
-        """What to ask now; None: nothing for a while."""
+        """The request to send now; None: there is nothing to ask for a while."""
         raise NotImplementedError
 
     def answered(self, answer: RemotingCommand) -> None:
         raise NotImplementedError
 
     def lost(self) -> None:
-        """No answer came to what was asked last."""
+        """The connection ended before the last request was answered."""
 
     def step_after(self, delay: int) -> None:
-        """The next step is then, and none before."""
+        """Has the next step happen after ``delay`` ms, in place of one that was planned before."""
         self._steps += 1
         number = self._steps
         self.world.after(delay, lambda: self.step() if number == self._steps else None)
@@ -49,10 +49,10 @@ class Client(End):
         self.step_after(self.world.chance.choice(self.pauses))
 
     def step(self) -> None:
-        """Asks the next thing, unless an answer is still waited for."""
+        """Sends the next request, unless the answer to the last one has not come yet."""
         world = self.world
         if self._asked_at and world.now - self._asked_at > 5_000:
-            # As a client does that waits too long: it closes the connection.
+            # A real client closes the connection, too, when an answer takes too long.
             assert self._link is not None
             self._link.cut()
             self._close()
@@ -69,7 +69,7 @@ class Client(End):
                 self._asked_at = world.now
                 self._link.send(self, encode_frame(numbered))
         if self._asked_at:
-            # Unless an answer comes, or the connection ends.
+            # An answer, or the end of the connection, makes the next step earlier.
             self.step_after(1000)
         else:
             self._step_soon()
@@ -94,10 +94,10 @@ class Client(End):
 
 
 class Producer(Client):
-    """Sends ``count`` messages, each once; ``acked`` has those that are stored for certain: queue,
-    queue offset and physical offset by body."""
+    """Sends ``count`` messages, each once; ``acked`` has those that the server has acknowledged and
+    that must therefore not be lost: queue, queue offset and physical offset by body."""
 
-    #: All the time that there is trouble.
+    #: Long ones, so that messages are sent during all the time in which faults happen.
     pauses = (5, 100, 700)
 
     def __init__(self, world: World, server: Server, name: str, count: int) -> None:
@@ -105,7 +105,7 @@ class Producer(Client):
         self._left = count
         self._sent = 0
         self.acked: dict[bytes, tuple[int, int, int]] = {}
-        #: Likewise those that come later: where each waits in the log, by body.
+        #: The same for delayed messages: the physical offset at which each waits, by body.
         self.delayed: dict[bytes, int] = {}
         self._body = b""
         self._is_delayed = False
@@ -129,7 +129,7 @@ class Producer(Client):
     def answered(self, answer: RemotingCommand) -> None:
         if answer.code == ResponseCode.SUCCESS:
             fields = answer.ext_fields
-            # Behind the broker's address.
+            # The id is the broker's address, and behind it this.
             physical_offset = int(fields["msgId"][16:], 16)
             place = int(fields["queueId"]), int(fields["queueOffset"]), physical_offset
             if self._is_delayed:
@@ -137,17 +137,18 @@ class Producer(Client):
             else:
                 self.acked[self._body] = place
             if self.server.master.is_sync:
-                # Some slave had it on disk before this was said.
+                # A slave had the message on disk before it was acknowledged.
                 assert self.server.master.acked > 0
 
     def forget(self, safe_to: int) -> None:
-        """Messages that were not on disk when the power failed: they may be there or not."""
+        """Expects messages no longer that were not on disk when the power failed: each may be lost
+        or not."""
         self.acked = {body: place for body, place in self.acked.items() if place[2] < safe_to}
         self.delayed = {body: place for body, place in self.delayed.items() if place < safe_to}
 
 
 class Consumer(Client):
-    """Consumes one queue. ``seen`` are the bodies by queue offset."""
+    """Consumes one queue. ``seen`` are the bodies it was given, by queue offset."""
 
     def __init__(self, world: World, server: Server, queue_id: int) -> None:
         super().__init__(world, server, f"consumer-{queue_id}")
@@ -159,14 +160,16 @@ class Consumer(Client):
         self._places: dict[int, int] = {}
 
     def crash(self) -> None:
-        """A new process of the same group: it goes on where the broker says."""
+        """Ends, and begins as a new process of the same group, which goes on at the offset that the
+        broker has for it."""
         if self._link is not None:
             self._link.cut()
         self._close()
         self._next = None
 
     def forget(self, safe_to: int) -> None:
-        """:meth:`Producer.forget`: other messages may come to the places of those."""
+        """Forgets lost messages, too (:meth:`Producer.forget`): others may get their queue
+        offsets."""
         lost = [n for n in self.seen if self._places[n] >= safe_to]
         for queue_offset in lost:
             del self.seen[queue_offset]
@@ -194,7 +197,7 @@ class Consumer(Client):
             self._told_offset(answer)
         elif self._asks == "pull" and answer.code == ResponseCode.SUCCESS:
             for record, body in records(answer.body):
-                # In order, none left out.
+                # Messages come in order, and none is left out.
                 assert record.queue_offset == self._next
                 assert self.seen.setdefault(record.queue_offset, body) == body
                 self._places[record.queue_offset] = record.physical_offset
@@ -207,13 +210,13 @@ class Consumer(Client):
         if answer.code != ResponseCode.SUCCESS:
             return
         offset = int(answer.ext_fields["offset"])
-        # Never beyond what was consumed: a message would be passed over.
+        # An offset beyond what was consumed would have a message passed over.
         assert offset <= len(self.seen), f"{self.name} begins at {offset}, behind what it has seen"
         self._next = self._committed = offset
 
 
 def records(data: bytes) -> Iterator[tuple[Record, bytes]]:
-    """The records of an answer, and their bodies."""
+    """The records in the body of an answer, each with its message's body."""
     at = 0
     while at < len(data):
         size, _ = BLANK.unpack_from(data, at)

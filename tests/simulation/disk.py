@@ -1,7 +1,8 @@
-"""A disk that loses what was not forced to it, tears what it was writing, fills up, and fails.
+"""A disk that loses what was not forced to it, writes only some sectors, fills up, and fails.
 
-The files are real; what is kept beside them is their content when they were forced to disk last,
-and the names that were in a directory then. What was removed stays so.
+The files are real; kept beside them is the content that each had when it was last forced to disk
+(fsync), and the names that each directory had when it was. A file that was removed stays removed
+after a loss of power.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ from pathlib import Path
 
 import pytest
 
-#: What a disk writes at once.
+#: Bytes that a disk writes wholly or not at all.
 SECTOR = 512
 _SYNC, _DATASYNC, _ALLOCATE = os.fsync, os.fdatasync, os.posix_fallocate
 
 
 class PowerLoss(BaseException):
-    """The machine has stopped while something was forced to disk."""
+    """The machine has lost power while something was forced to disk."""
 
 
 class Disk:
-    """The files below ``root``, of one machine."""
+    """The disk of one machine: the files below ``root``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.is_full = False
-        #: Whether the next force fails, and whether the machine stops at it.
+        #: Whether the next fsync fails, and whether the machine loses power at it.
         self.fails_next = self.stops_next = False
-        #: Told of each file that was forced to disk.
+        #: Called with the path of each file that was forced to disk.
         self.on_synced: list[Callable[[Path], None]] = []
         self._durable: dict[int, bytes] = {}
-        #: Of directories, by their inodes, the names that are on disk.
+        #: The names that are on disk of each directory, by its inode.
         self._names: dict[int, set[str]] = {}
 
     def synced(self, descriptor: int) -> None:
-        """A file is forced to disk. :raises PowerLoss, OSError: it is not."""
+        """Notes that a file was forced to disk. :raises PowerLoss, OSError: it was not."""
         self._may_stop()
         status = os.fstat(descriptor)
         with open(f"/proc/self/fd/{descriptor}", "rb") as file:
@@ -50,12 +51,16 @@ class Disk:
             tell(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
 
     def named(self, descriptor: int) -> None:
-        """The names in a directory are forced to disk. :raises PowerLoss, OSError: they are not."""
+        """Notes that a directory was forced to disk: the names in it, not the content of its files.
+
+        :raises PowerLoss, OSError: it was not.
+        """
         self._may_stop()
         self._names[os.fstat(descriptor).st_ino] = set(os.listdir(descriptor))
 
     def contents(self, path: Path) -> tuple[bytes, bytes]:
-        """A file as it is read now, and as it is on disk; empty without one."""
+        """A file's content as it is read now, and as it is on disk; both empty when there is no
+        such file."""
         try:
             inode, now = path.stat().st_ino, path.read_bytes()
         except FileNotFoundError:
@@ -75,7 +80,8 @@ class Disk:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def lose_power(self, chance: random.Random) -> None:
-        """Leaves of what was not forced any part, sector by sector and name by name."""
+        """Takes away what was not forced to disk: none of it, some or all, drawn for each sector
+        and each name in a directory."""
         kept = chance.choice((0.0, 0.5, 0.5, 1.0))
         for directory in (self.root, *sorted(self.root.rglob("*/"))):
             if directory.exists():
@@ -109,12 +115,13 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def simulated(*disks: Disk) -> Iterator[None]:
-    """Has what is forced, and allocated, below the roots of some disks go by these."""
+    """Inside, fsync, fdatasync and posix_fallocate of files below the roots of these disks are
+    answered by them."""
 
     roots = [(f"{disk.root}/", disk) for disk in disks]
 
     def disk_of(descriptor: int) -> Disk | None:
-        # A file that was made without a name goes by its directory for good.
+        # A file that was made without a name (O_TMPFILE) is shown as one in its directory.
         path = os.readlink(f"/proc/self/fd/{descriptor}") + "/"
         return next((disk for root, disk in roots if path.startswith(root)), None)
 

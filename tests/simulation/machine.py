@@ -1,4 +1,4 @@
-"""A machine: a process with a disk, that crashes and comes again."""
+"""A machine: a process with a disk, which crashes and is started again."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ S = TypeVar("S")
 
 
 class Machine:
-    """``generation`` counts its lives; what was to happen in an earlier one does not."""
+    """A process and its disk. ``generation`` grows with each start and each crash: what was planned
+    before does not happen any more."""
 
     def __init__(self, world: World, root: Path, disk: Disk, name: str) -> None:
         self.world, self.root, self.disk, self.name = world, root, disk, name
         self.generation = 0
         self.is_up = False
-        #: Whether the disk has failed or was full: who runs it starts it anew.
+        #: Whether the disk has failed or was full: its operator then starts the process again.
         self.had_error = False
-        #: Starts that an operator had to cut the log for.
+        #: How often its operator had to cut the log for a start.
         self.cuts = 0
-        #: Told when the disk has lost what was not forced to it.
+        #: Called when the disk has lost what was not forced to it.
         self.on_power_loss: list[Callable[[], None]] = []
 
     def begin(self) -> None:
@@ -64,7 +65,7 @@ class Machine:
         self.world.tell(f"{self.name}: is up")
 
     def crash(self, *, power: bool) -> None:
-        """A kill, or a loss of power."""
+        """Kills the process, or takes the power from the machine; it starts again later."""
         if not self.is_up:
             return
         self.world.tell(f"{self.name}: {'loses power' if power else 'is killed'}")
@@ -82,8 +83,9 @@ class Machine:
 
 
 def opened(machine: Machine, config: MessageStoreConfig, make: Callable[..., S]) -> S:
-    """The machine's store, or copy. Where a loss of power has left newer records behind a hole, all
-    of it is what was not forced to disk: an operator cuts it off, as a broker's start would."""
+    """The machine's store, or copy, opened. A loss of power may have left a hole in the log, and
+    newer records behind it. None of this was forced to disk, so it may go: an operator cuts the log
+    off at the hole, as a broker's start would."""
     while True:
         try:
             return make(machine.root, config, clock=machine.world.clock)
@@ -108,5 +110,5 @@ def cut_log(root: Path, offset: int, file_size: int) -> None:
 
 
 def plain(config: MessageStoreConfig) -> MessageStoreConfig:
-    """The configuration of whoever only looks."""
+    """The configuration for a check of the store, which is not a synchronous master."""
     return replace(config, broker_role="ASYNC_MASTER")

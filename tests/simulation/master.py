@@ -1,4 +1,4 @@
-"""The server as a machine of the simulation: a store, a broker, and the slaves of both."""
+"""The server as a machine of the simulation: a store, its broker, and its side of replication."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tests.simulation.disk import Disk, PowerLoss
 from tests.simulation.machine import Machine, opened
 from tests.simulation.world import End, Link, World
 
-#: All files are small: a start after a kill goes back to a file of the log, and to one of the
-#: index, and what lies before it dispatches nothing of.
+#: All files are small, so that there are several of each: a start after a kill goes back to one
+#: file of the log and one of the index, and dispatches nothing that lies before.
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=2048,
     mapped_file_size_consume_queue=400,
@@ -81,8 +81,8 @@ class _Peer(End):
 
 
 class Server(Machine):
-    """A machine that serves its store; with ``is_sync`` puts wait for a slave, with
-    ``answers_first`` not for the disk."""
+    """A machine that serves its store. With ``is_sync`` a put is answered only when a slave has the
+    message; with ``answers_first`` it is answered before the message is on disk (ASYNC_FLUSH)."""
 
     store: WritableStore
     broker: Broker
@@ -93,16 +93,16 @@ class Server(Machine):
     ) -> None:
         super().__init__(world, root, disk, "server")
         self.answers_first = answers_first
-        #: Physical offset up to which no loss of power takes anything.
+        #: Physical offset up to which the log was on disk when the server last ended.
         self.safe_to = 0
         self.config = replace(CONFIG, broker_role="SYNC_MASTER" if is_sync else "ASYNC_MASTER")
         self.peers: dict[tuple[bool, int], _Peer] = {}
         self._works: list[Append | Persist | Upkeep] = []
         self._slaves = 0
         disk.on_synced.append(self._synced)
-        #: Told of each store that was opened.
+        #: Called after each start, when the store is open.
         self.on_start: list[Callable[[], None]] = []
-        #: Told of the place in the log of each delayed message at which delivery stands still.
+        #: Called with the physical offset of each delayed message at which delivery stands still.
         self.on_standing: list[Callable[[int], None]] = []
         self._standing: list[Skip] = []
 
@@ -133,7 +133,8 @@ class Server(Machine):
             self.after(100, self._flush_log)
 
     def _stands(self, level: int, queue_offset: int) -> None:
-        """Delivery has met a message that is none: who runs it stops it, and passes over that."""
+        """Delivery has met a record that it cannot deliver: the operator stops the server, and has
+        that message passed over before the next start."""
         queue = self.store.consume_queue(RMQ_SYS_SCHEDULE_TOPIC, queue_id_of(level))
         unit = None if queue is None else queue.unit(queue_offset)
         assert unit is not None
@@ -143,7 +144,7 @@ class Server(Machine):
         self.after(0, lambda: self.crash(power=False))
 
     def _pass_over(self) -> None:
-        """``rmqctl schedule deliver --skip``."""
+        """Does what ``rmqctl schedule deliver --skip`` does, for each level that stands still."""
         now = self.store.clock()
         for skip in self._standing:
             wanted = Deliver(now, now, levels=frozenset({skip.level}), skip=(skip,))
@@ -159,13 +160,13 @@ class Server(Machine):
         self.store.abandon()
         for peer in self.peers.values():
             assert peer.link is not None
-            # A machine without power says nothing; a process's connections end with it.
+            # A killed process's connections are closed for it; a machine without power closes none.
             peer.link.cut(told=self.world.chance.random() < 0.5)
 
     # --- connections ---------------------------------------------------------------------
 
     def connect(self, other: End) -> Link | None:
-        """A client's connection; None: nobody listens."""
+        """A client's connection; None: the server is not running."""
         if not self.is_up:
             return None
         number = self.broker.connected("10.0.0.9:1", "10.0.0.7:10911", self.world.now)
@@ -186,7 +187,7 @@ class Server(Machine):
         return peer.link
 
     def _feed(self, peer: _Peer) -> None:
-        """Sends a slave its next frame, and looks again when that is out."""
+        """Sends a slave its next frame, and looks later whether there is another."""
         if (True, peer.number) not in self.peers:
             return
         frame = self.master.next_frame(peer.number, self.world.now)
@@ -211,17 +212,18 @@ class Server(Machine):
         self.after(500, self._tick)
 
     def _save(self) -> None:
-        """Offsets, which are written each five seconds else, of a run's six with faults."""
+        """Has offsets saved, and more often than each five seconds as a server does: a run has only
+        six seconds with faults."""
         self.do(self.broker.unsaved())
         self.after(self.world.chance.choice((50, 200, 1000)), self._save)
 
     def _flush_log(self) -> None:
-        """ASYNC_FLUSH."""
+        """Flushes the log from time to time, as the thread for ASYNC_FLUSH does."""
         if self._flushes(self.store.writer.flusher.flush_real_time.finish):
             self.after(self.world.chance.choice((50, 500, 2000)), self._flush_log)
 
     def _flushes(self, flush: Callable[[], None]) -> bool:
-        """What threads beside the writer's do; False: the machine has stopped at it."""
+        """Flushes, as threads beside the writer's do; False: the machine has lost power at it."""
         try:
             flush()
         except PowerLoss:
@@ -262,7 +264,7 @@ class Server(Machine):
         self.do(self.broker.finished(job, answer, self.world.now))
 
     def _write(self) -> None:
-        """What the writer's thread does: one flush for all that waits."""
+        """Does what the writer's thread does: stores all puts that wait, with one flush."""
         works, self._works = self._works, []
         answers: dict[int, Any] = {}
         kept: list[tuple[Upkeep, Upkept | Exception]] = []

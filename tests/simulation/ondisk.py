@@ -1,6 +1,7 @@
-"""What files say of the log, and of each other, is held against what is on disk at that moment.
+"""Checks that no file says of the log, or of other files, more than is on disk at that moment.
 
-A run may never come to the loss of power that shows it: what is looked at here is whether it could.
+A checkpoint that is written too early does harm only when the power is lost right then, which few
+runs come to. Here each write is checked: could a loss of power now do harm?
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ _TIMESTAMP = 8  # bytes; an index file begins with the time of its first message
 
 
 class TooEarly(AssertionError):
-    """A file says what a loss of power could take away."""
+    """A file relies on something that is not on disk yet, and that a loss of power could take."""
 
 
 def check(disk: Disk, path: Path, queue_file_size: int) -> None:
-    """A file of a store was forced to disk. :raises TooEarly: something else had to be before."""
+    """Checks a file of a store that was just forced to disk.
+
+    :raises TooEarly: something that it relies on had to be forced to disk before.
+    """
     if path == disk.root / "checkpoint":
         _Look(disk).check_checkpoint(path, queue_file_size)
     elif path.name == f"{brokerjson.CONSUMER_OFFSET}.tmp":
@@ -40,7 +44,8 @@ class _Look:
         self._log = sorted((disk.root / "commitlog").glob("*"))
 
     def check_checkpoint(self, path: Path, queue_file_size: int) -> None:
-        """Of messages of the very millisecond some may be missing: a start goes back further."""
+        """Everything older than the checkpoint's times is on disk. Messages of the very millisecond
+        may be missing, for a start goes back further than that."""
         stamps = read_checkpoint(path) or Checkpoint()
         what = f"the checkpoint {stamps[:3]} is ahead of the"
         for file, record in self._records():
@@ -61,7 +66,7 @@ class _Look:
                 raise TooEarly(f"{what} index, {file.name}")
 
     def check_consumed(self, path: Path) -> None:
-        """No group's offset lies behind a message that is not on disk."""
+        """Every message before a group's offset is on disk."""
         offsets = brokerjson.read(path)["offsetTable"]
         ends: dict[tuple[str, int], int] = {}
         for place, queues in offsets.items():
@@ -75,9 +80,9 @@ class _Look:
                 raise TooEarly(f"a group's offset {end} is ahead of the log: {where}")
 
     def check_delivered(self) -> None:
-        """What was delivered is on disk before it is said to be."""
+        """Every delayed message that was delivered is on disk before the delay offsets are."""
         for file, record in self._records():
-            # What waits has that property, too.
+            # A message that still waits has that property, too.
             was_delayed = PROPERTY_REAL_TOPIC in record.properties
             is_delivered = was_delayed and record.topic != RMQ_SYS_SCHEDULE_TOPIC
             if is_delivered and not self._is_on_disk(file, record):
@@ -99,8 +104,8 @@ class _Look:
         return self._contents[file]
 
     def _records(self) -> Iterator[tuple[Path, Record]]:
-        """The log as whoever reads it now sees it, file by file up to where one ends, or is
-        damaged."""
+        """The records of the log as it reads now; of each file those before its end, or before
+        what is no record."""
         for file in self._log:
             data, _ = self._content(file)
             at, start = 0, int(file.name)

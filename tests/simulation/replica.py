@@ -18,7 +18,7 @@ from tests.simulation.world import End, Link, World
 
 
 class Replica(Machine, End):
-    """A machine that follows a server."""
+    """A machine that keeps a copy of a server's store."""
 
     copy: Copy
 
@@ -28,7 +28,7 @@ class Replica(Machine, End):
         self._link: Link | None = None
         self._follower: Follower | None = None
         self._life = -1
-        #: Up to where it has ever told that it has the log on disk.
+        #: The highest physical offset up to which it has told the master that it has the log.
         self.told = 0
 
     def begin(self) -> None:
@@ -42,7 +42,7 @@ class Replica(Machine, End):
             self._link.cut(told=self.world.chance.random() < 0.5)
 
     def _connect(self) -> None:
-        """A new connection, when the master says that this is a copy of it."""
+        """Connects anew, once it is sure that this is a copy of the master's log."""
         self._life += 1
         server = self._server
         if not server.is_up:
@@ -62,7 +62,7 @@ class Replica(Machine, End):
         self.after(100, self._look)
 
     def _ask(self, request: RemotingCommand) -> RemotingCommand:
-        """What the master answers to the one question of a join."""
+        """The master's answer to a request of a join, which asks for single records only."""
         assert request.code == RequestCode.VIEW_MESSAGE_BY_ID
         store, offset = self._server.store, int(request.ext_fields["offset"])
         record = store.commit_log.find_record(offset)
@@ -87,8 +87,9 @@ class Replica(Machine, End):
             self._failed(error)
             return
         except BadFrame as error:
-            # The log was empty when it was asked for, and had a second file when this said where
-            # it is: who has nothing is sent the last file. The command ends, and is run again.
+            # The master's log was empty when the join asked about it, and had a second file when
+            # this reported its place: a slave that has nothing is sent the last file. The command
+            # ends with this error, and is run again.
             assert self.copy.is_empty, error
             self.world.tell(f"replica: {error}")
             self.crash(power=False)
@@ -96,7 +97,8 @@ class Replica(Machine, End):
         self._report()
 
     def _failed(self, error: BaseException) -> None:
-        """The power fails, or it ends; whoever runs it starts it again, on a disk that works."""
+        """The power was lost, or the disk failed: the machine loses power, and starts again with a
+        disk that works."""
         self.world.tell(f"replica: {type(error).__name__} {error}")
         self.crash(power=True)
 
@@ -108,7 +110,7 @@ class Replica(Machine, End):
             self._link.send(self._line, report)
 
     def _look(self) -> None:
-        """What time brings, every 100 ms."""
+        """Every 100 ms: ends the connection when the master is silent, else reports to it."""
         if self._follower is None:
             return
         if self._follower.is_silent(self.world.now):

@@ -1,4 +1,4 @@
-"""One run: machines, clients, what befalls them, and what must be true of it.
+"""One run: machines, clients, the faults that happen to them, and what must hold all the same.
 
     python -m tests.simulation.run SEED [SEED]
 
@@ -21,10 +21,11 @@ from tests.simulation.master import CONFIG, Server
 from tests.simulation.replica import Replica
 from tests.simulation.world import World
 
-#: Milliseconds with faults, and without them at the end.
+#: Milliseconds of a run in which faults happen, and at most afterwards, without faults.
 TROUBLED, QUIET = 6_000, 50_000
-#: A record of 4.9.3 has a checksum of its body only: one that nobody was told of may lose its last
-#: sector with the power, and be a record all the same, whose unit and keys are another's.
+#: A record of 4.9.3 has a checksum of its body only. A record that was not acknowledged may lose
+#: its last sector when the power is lost, and still read as a record: but its properties are
+#: broken, and its unit and keys do not fit them. This code of a finding says so.
 TORN = "properties-malformed"
 
 
@@ -38,7 +39,8 @@ class Simulation:
             root.mkdir()
         self.disks = [Disk(root) for root in roots]
         self.answers_first = self.world.chance.random() < 0.3
-        # For a slave everything is brought to disk at once: what is not is seen without one only.
+        # With a slave the log is soon flushed, to be sent to it: it is mostly runs without one that
+        # have messages which are acknowledged and not on disk.
         self.has_slave = self.world.chance.random() < (0.4 if self.answers_first else 0.9)
         self.is_sync = self.has_slave and self.world.chance.random() < 0.5
         self.server = Server(
@@ -74,7 +76,7 @@ class Simulation:
             self._settle()
             self._check_end()
 
-    # --- what befalls them ---------------------------------------------------------------
+    # --- faults --------------------------------------------------------------------------
 
     def _trouble(self) -> None:
         if not self._is_troubled:
@@ -107,7 +109,7 @@ class Simulation:
         machine.had_error = True
 
     def _heal(self) -> None:
-        """From now on nothing goes wrong; what was broken is mended by whoever runs it."""
+        """Ends all faults: disks work again, and every machine is started anew."""
         self._is_troubled = False
         for disk in self.disks:
             disk.is_full = disk.fails_next = disk.stops_next = False
@@ -115,7 +117,7 @@ class Simulation:
             machine.crash(power=False)
 
     def _settle(self) -> None:
-        """Goes on until everything is there, or it is clear that it never will be."""
+        """Goes on until all messages have arrived everywhere, or time is up."""
         world = self.world
         while world.now < TROUBLED + QUIET:
             world.run(world.now + 500)
@@ -140,14 +142,14 @@ class Simulation:
         return has_all and (not self.has_slave or replica.copy.stored == server.store.max_offset)
 
     def _delayed(self) -> set[bytes]:
-        """Messages that have to come some time."""
+        """The bodies of delayed messages that have to be delivered some time."""
         return {body for producer in self.producers for body in producer.delayed}
 
     def _seen(self) -> set[bytes]:
         return {body for consumer in self.consumers for body in consumer.seen.values()}
 
     def _lost_power(self) -> None:
-        """What was answered and not on disk, with ASYNC_FLUSH, may be there or not."""
+        """With ASYNC_FLUSH, messages that were acknowledged and not yet on disk may be lost."""
         if self.answers_first:
             for producer in self.producers:
                 producer.forget(self.server.safe_to)
@@ -155,15 +157,15 @@ class Simulation:
                 consumer.forget(self.server.safe_to)
 
     def _stands(self, physical_offset: int) -> None:
-        """A record that has lost its last sector with the power, as :data:`TORN` says, may be that
-        of a delayed message that goes nowhere; none that was acknowledged is."""
+        """Delivery stands still at a record: it must be one that lost its last sector with the
+        power (:data:`TORN`), and not that of a delayed message that was acknowledged."""
         for producer in self.producers:
             assert physical_offset not in producer.delayed.values()
 
-    # --- what must be true ---------------------------------------------------------------
+    # --- what must hold ------------------------------------------------------------------
 
     def _started(self) -> None:
-        """After every start of the server: what was acknowledged is there, at its place."""
+        """After every start of the server: each message that was acknowledged is in its place."""
         store = self.server.store
         for producer in self.producers:
             for body, (queue_id, queue_offset, _) in producer.acked.items():
@@ -173,7 +175,7 @@ class Simulation:
                 record = store.look_message_by_offset(unit.physical_offset)
                 assert store.body(record) == body, f"{body[:20]!r} is lost: its place is another's"
         if self.world.chance.random() < 0.5:
-            # Half of a run's time, were it done at each start: the other half of the runs does it.
+            # Done at every start this would take half of a run's time; so it is left to chance.
             self._check_clean(self.server.root, store.max_offset)
         self._check_prefix()
 
@@ -188,20 +190,21 @@ class Simulation:
             one
             for one in found
             if one.physical_offset not in torn
-            # What a loss of power has left behind the end stands there until it is overwritten.
+            # Bytes behind the log's end, left by a loss of power, stay until they are overwritten.
             and not (one.structure == "commitlog" and (one.physical_offset or 0) >= end)
         ]
         assert not found, f"{root.name}: {found[:3]}"
 
     def _check_prefix(self) -> None:
-        """The copy is the beginning of its master's log."""
+        """The copy's log is the same as its master's, as far as it goes."""
         replica, end = self.replica, 0
         copy = replica.root / "commitlog"
         if not copy.is_dir():
             return
         if replica.is_up:
-            # What a loss of power has left is doubted until the master was asked for it: a record
-            # may have lost a sector that its checksum is not of. What it has told of is not.
+            # After a loss of power the copy's last records may differ, until it has compared them
+            # with the master's: a record may have lost a sector that its checksum does not cover.
+            # Up to where it had reported to the master nothing may differ even then.
             end = replica.told if replica.copy.is_in_doubt else replica.copy.stored
         log = self.server.root / "commitlog"
         for path in sorted(copy.iterdir()):
@@ -228,11 +231,11 @@ class Simulation:
 
 
 class Failed(AssertionError):
-    """A run in which something was not as it must be; the text has the seed, and what happened."""
+    """In a run something did not hold that must; the text has the seed, and what happened."""
 
 
 def simulate(seed: int, base: Path) -> Simulation:
-    """One run, below an empty directory. :raises Failed: something is wrong."""
+    """Does one run, below an empty directory. :raises Failed: something did not hold."""
     simulation = Simulation(seed, base)
     try:
         simulation.run()

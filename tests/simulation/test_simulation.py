@@ -1,4 +1,4 @@
-"""Runs of the simulation, each by its seed; one that fails says how to have it again."""
+"""Runs of the simulation, each with its own seed; one that fails says how to repeat it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.simulation import master, ondisk
 from tests.simulation.disk import Disk
 from tests.simulation.run import Failed, simulate
 
-#: Runs of every test run, in groups; and of the nightly set.
+#: Runs in a group and groups of every run of the tests; runs of the nightly set.
 GROUP, GROUPS, NIGHTLY = 30, 10, 10_000
 
 
@@ -45,9 +45,9 @@ def run(numbers: range, base: Path) -> None:
 def test_a_disk_that_forgets_what_was_forced_is_noticed(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the runs are good for: where the log is not on disk when it is said to be they fail; and
-    where the queues are not on disk when the checkpoint says so, for a start makes them anew from
-    there on only."""
+    """Shows that the runs find such mistakes. They fail when the log is not on disk though a flush
+    said so; and when the queues are not, though the checkpoint says so, for a start rebuilds queues
+    only from the checkpoint on."""
     synced = Disk.synced
 
     def forget(disk: Disk, descriptor: int) -> None:
@@ -55,13 +55,13 @@ def test_a_disk_that_forgets_what_was_forced_is_noticed(
             synced(disk, descriptor)
 
     monkeypatch.setattr(Disk, "synced", forget)
-    # By what is lost alone.
+    # The checks of each write would find it, too; here only what is lost may show it.
     monkeypatch.setattr(ondisk, "check", lambda *what: None)
     assert any("is lost" in failure(seed, tmp_path) for seed in range(40))
 
 
 def _forgets_before_offsets(patch: pytest.MonkeyPatch) -> None:
-    """What ``keep`` forces to disk before a group's offsets are."""
+    """Leaves out what ``keep`` does first: to force to disk what the offsets rely on."""
     patch.setattr(master, "keep", lambda store, name, text: persist(store.root, name, text))
 
 
@@ -77,7 +77,7 @@ def _forgets_before_delay_offsets(patch: pytest.MonkeyPatch) -> None:
 
 
 def _writes_the_checkpoint_early(patch: pytest.MonkeyPatch) -> None:
-    """With the time of what is stored, and not of what is on disk."""
+    """Writes the checkpoint with the time of the last message stored, not of the last on disk."""
     flush = StoreFlusher._flush_queues
 
     def flushes(flusher: StoreFlusher, least_pages: int) -> None:
@@ -101,13 +101,14 @@ def test_what_is_said_too_early_is_noticed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also where no loss of power comes to show it."""
+    """A file that is written too early is noticed also without a loss of power at that moment."""
     plant(monkeypatch)
     assert any(noticed in failure(seed, tmp_path) for seed in range(60))
 
 
 def failure(seed: int, base: Path) -> str:
-    """Why a run fails; empty: it does not. Another thing may be noticed first."""
+    """Why a run fails; empty when it does not. It may be for another reason than the planted one,
+    when that is noticed first."""
     try:
         run(range(seed, seed + 1), base)
     except Failed as error:
@@ -122,7 +123,7 @@ def test_a_seed_gives_the_same_run_again(tmp_path: Path) -> None:
         simulation = simulate(7, tmp_path / name)
         acked = [sorted(producer.acked.items()) for producer in simulation.producers]
         seen = [sorted(consumer.seen.items()) for consumer in simulation.consumers]
-        # Paths apart, all of it.
+        # Everything is the same but the paths.
         trace = [line.replace(str(tmp_path / name), "") for line in simulation.world.trace]
         traces.append((trace, acked, seen))
     assert traces[0] == traces[1]

@@ -1,4 +1,4 @@
-"""Time and network: what happens next, and what of it arrives."""
+"""Simulated time and network: in which order things happen, and which bytes arrive when."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import heapq
 import random
 from collections.abc import Callable
 
-#: Milliseconds since the epoch when a run begins.
+#: The time at which a run begins, in milliseconds since the epoch.
 EPOCH = 1_700_000_000_000
 HASTE = 10
 
 
 class World:
-    """One run; ``now`` is its time in milliseconds. ``trace`` says what has happened."""
+    """The world of one run; ``now`` is the milliseconds since it began, and ``trace`` a list of
+    what has happened."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -22,15 +23,17 @@ class World:
         self._count = 0
 
     def clock(self) -> int:
-        """The stores': it is fast, for a start goes back three seconds behind the checkpoint
-        (``StoreCheckpoint#getMinTimestamp``), and in a run these are to be little."""
+        """The clock that stores use. It runs faster than ``now``: a start goes back three seconds
+        before the checkpoint (``StoreCheckpoint#getMinTimestamp``), which would be half of the time
+        with faults."""
         return EPOCH + self.now * HASTE
 
     def tell(self, text: str) -> None:
         self.trace.append(f"{self.now:6d} {text}")
 
     def after(self, delay: int, what: Callable[[], None]) -> None:
-        """Has something happen later; what is for the same moment happens in this order."""
+        """Has something happen later; things of the same moment happen in the order of the
+        calls."""
         self._count += 1
         heapq.heappush(self._events, (self.now + delay, self._count, what))
 
@@ -42,7 +45,7 @@ class World:
 
 
 class End:
-    """One end of a connection: what it is told."""
+    """One end of a connection: it is told what arrives, and when the connection ends."""
 
     def received(self, data: bytes) -> None:
         raise NotImplementedError
@@ -52,14 +55,14 @@ class End:
 
 
 class Link:
-    """A connection. Bytes arrive in order, late, and in other bits than they were sent in."""
+    """A connection. Bytes arrive in order and late, and not in the pieces they were sent in."""
 
     def __init__(self, world: World, one: End, other: End) -> None:
         self._world = world
         self._ends = [one, other]
         self._last = [0, 0]
         self.is_open = True
-        #: Nothing arrives any more, and nobody is told.
+        #: Whether nothing arrives any more, without either end being told.
         self.is_dead = False
 
     def send(self, sender: End, data: bytes) -> None:
@@ -83,7 +86,7 @@ class Link:
         world.after(at - world.now, arrive)
 
     def cut(self, *, told: bool = True) -> None:
-        """Ends it for both; without ``told`` they have to find out."""
+        """Ends the connection for both ends; without ``told`` they have to find out themselves."""
         if not told:
             self.is_dead = True
         elif self.is_open:
