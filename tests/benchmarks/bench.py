@@ -21,8 +21,9 @@ from functools import partial
 from pathlib import Path
 
 RMQCTL = [sys.executable, "-m", "rmqctl"]
-# As installed: else, where the environment wants nothing kept that Python compiles, each command
-# compiles all of rmqctl that it imports, for which the fast ones take twice as long.
+# Compiled modules are kept, as those of an installed rmqctl are. Where the environment forbids that
+# (PYTHONDONTWRITEBYTECODE), each command would compile all modules that it imports, and the fast
+# ones would take twice as long.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 BLOCK = 1 << 20
 TOPICS = 4
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def bulk(place: Path, body_size: int, count: int, runs: int) -> None:
-    """put --from, walk, verify, rebuild and pull on one store."""
+    """Measures put --from, walk, verify, rebuild and pull on one store."""
     lines = place / "messages.ndjson"
     write_messages(lines, body_size, count)
     store = place / "store"
@@ -94,7 +95,7 @@ def bulk(place: Path, body_size: int, count: int, runs: int) -> None:
 
 
 def start_up(place: Path, runs: int) -> None:
-    """The single-shot commands, each beside a bare interpreter."""
+    """Measures commands that do one small thing, beside a Python that does nothing."""
     store = place / "single"
     put = ("put", "--store", str(store), "--topic", "orders", "--keys", "k1", "--body", "hello")
     run(*put, "--create")
@@ -124,7 +125,8 @@ def start_up(place: Path, runs: int) -> None:
 
 
 def large_store(place: Path, files: int, size: int) -> tuple[str, ...]:
-    """The command line of a put into a sparse store of many full files and an open one."""
+    """The command line of a put into a store of many full log files and one that is being written;
+    the files are sparse."""
     store = place / "large"
     log = store / "commitlog"
     log.mkdir(parents=True)
@@ -132,7 +134,7 @@ def large_store(place: Path, files: int, size: int) -> tuple[str, ...]:
     with (log / f"{last:020d}").open("wb") as file:
         file.truncate(size)
     put = ("put", "--store", str(store), "--topic", "orders", "--body", "hello", "--flush", "async")
-    run(*put)  # The queue's first unit: from now on it tells where the log ends.
+    run(*put)  # Makes the queue's first unit, by which later starts know where the log ends.
     for number in range(files - 1):
         with (log / f"{number * size:020d}").open("wb") as file:
             file.write(struct.pack(">iI", size, 0xCBD43194))

@@ -1,7 +1,7 @@
-"""Measures counts on Spark, which ask for no column, and what each column costs that is read.
+"""Measures counts on Spark, which need no column, and what reading each column costs.
 
-Run it as ``python tests/benchmarks/columns.py STORE``; see the README beside it. It takes the time
-of the processor, of Java and of the Python processes, fastest of several rounds in turns.
+Run it as ``python tests/benchmarks/columns.py STORE``; see the README beside it. It measures the
+processor time of Java and of the Python processes, and takes the least of several rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rmqctl.spark.session.jobs import run
 from rmqctl.spark.source.datasource import NAME
 from tests.benchmarks.manyqueues import ROOT, processor_seconds
 
-#: What the others are a multiple of.
+#: The way that the others are given as a multiple of.
 ONE = "queue_offset"
 ALL = default_names("commitlog")
 
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def ways(spark: SparkSession, path: str, runs: int) -> None:
-    """A count of all messages in each way to ask for one, beside a scan of one column."""
+    """Measures each way to count all messages, beside a scan of one column."""
 
     def query() -> Any:
         held = store_of(path, spark=spark)
@@ -70,7 +70,8 @@ def ways(spark: SparkSession, path: str, runs: int) -> None:
 
 
 def prices(spark: SparkSession, path: str, runs: int, names: list[str]) -> None:
-    """What a read of all columns saves without each of some, by the message."""
+    """Measures, for each of these columns, how much less a message costs when all columns but this
+    are read."""
 
     def read(columns: list[str]) -> Callable[[], None]:
         return lambda: run(scan(spark, path, columns=columns))
@@ -89,7 +90,7 @@ def prices(spark: SparkSession, path: str, runs: int, names: list[str]) -> None:
 
 
 def fastest(actions: dict[str, Callable[[], object]], runs: int) -> dict[str, float]:
-    """The least processor time of each, in rounds; the first round is not counted."""
+    """The least processor time of each action over all rounds but the first."""
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(runs + 1):
         for name, action in actions.items():

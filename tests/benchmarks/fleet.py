@@ -1,10 +1,9 @@
-"""What the driver of ``rmqctl fleet`` holds and does for a fleet that is not there.
+"""Measures what the driver of ``rmqctl fleet`` needs for a large fleet, which is only made up.
 
-``python tests/benchmarks/fleet.py`` makes up facts of 1,000 brokers of 10 TB, as tasks would send
-them, and gives them to the code that a run gives them to: the notes of a split store's parts are
-joined, the rows are put in order, summed up and made a page. Nothing of a store is read. The facts
-follow from a seed; processor time and memory (what this process has at most, above what it had
-before) are measured.
+``python tests/benchmarks/fleet.py`` makes up what the tasks would send of 1,000 brokers of 10 TB,
+and gives that to the code that a real run gives it to: it joins the notes of a split store's parts,
+sorts and sums up the rows, and makes the page. No store is read. A seed decides what is made up.
+Measured are processor time, and by how much the process's memory grows at most.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def peak_mib() -> float:
 
 
 def note(chance: random.Random, part: int, record_bytes: int) -> list[bytes]:
-    """What the task of one part sends: its count and its bounds."""
+    """What the task of one part of a store sends: its count and its bounds."""
     start = part * PART_BYTES
     count = Count(
         records=PART_BYTES // record_bytes,
@@ -52,7 +51,8 @@ def note(chance: random.Random, part: int, record_bytes: int) -> list[bytes]:
 
 
 def split_store(chance: random.Random, parts: int, record_bytes: int) -> tuple[Count, int]:
-    """The whole of a store whose notes are held until the last one is there, and their bytes."""
+    """The count of a whole store, joined from the notes of its parts once all are there; and the
+    bytes of these notes."""
     notes: list[list[Any]] = []
     size = 0
     for part in range(parts):
@@ -66,7 +66,8 @@ def split_store(chance: random.Random, parts: int, record_bytes: int) -> tuple[C
 
 
 def found(run: Run, whole: Count) -> Iterator[tuple[int, FleetStoreRow]]:
-    """A row of each store, the last one first, so that all are held until the end."""
+    """A row of each store. The last one comes first, so that the driver has to hold all of them
+    until the end."""
     known = {name: getattr(whole, name) for name in VERBS["stats"] if hasattr(whole, name)}
     for at in reversed(range(len(run.left))):
         one = run.left[at].task.store

@@ -1,5 +1,5 @@
-"""Measures puts a second: synced by 1, 4 and 16 threads beside the device's own fsync rate, and
-asynchronous.
+"""Measures puts a second: with SYNC_FLUSH by 1, 4 and 16 threads, beside the rate of fsync that the
+disk itself allows; and with ASYNC_FLUSH.
 
 Run it as ``python tests/benchmarks/flushing.py``; see the README beside it.
 """
@@ -58,7 +58,8 @@ def main() -> None:
 
 
 def report(kinds: dict[str, Callable[[], tuple[float, float]]], runs: int) -> None:
-    """Medians; the kinds take turns, so that a disk that changes its mood does so for all."""
+    """Prints the medians. The kinds take turns, so that a disk whose speed changes from time to
+    time is as fast for one as for another."""
     found: dict[str, list[tuple[float, float]]] = {label: [] for label in kinds}
     for _ in range(runs):
         for label, measure in kinds.items():
@@ -72,7 +73,7 @@ def report(kinds: dict[str, Callable[[], tuple[float, float]]], runs: int) -> No
 
 
 def device(place: Path, seconds: float) -> float:
-    """How often a second a record's worth of bytes is written and forced to this disk."""
+    """How often a second the disk takes the bytes of one record and an fsync."""
     path = place / "device"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     os.posix_fallocate(descriptor, 0, 64 << 20)

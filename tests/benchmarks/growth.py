@@ -1,8 +1,8 @@
-"""Measures how the bulk commands grow: the same work on stores of more and more messages.
+"""Measures how time and memory of the bulk commands grow with the number of messages in a store.
 
-Run it as ``python tests/benchmarks/growth.py``; see the README beside it. It takes the time of the
-processor, which what else runs on a machine lengthens little, and the peak of memory. The stores
-take turns, for a machine is faster in one minute than in the next.
+Run it as ``python tests/benchmarks/growth.py``; see the README beside it. It measures processor
+time, which other work on the machine changes little, and the peak of memory. The stores take turns,
+for a machine is faster in one minute than in the next.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from tests.benchmarks.bench import RMQCTL, write_messages
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "performance.md"
 BEGIN, END = "<!-- growth: python tests/benchmarks/growth.py --write -->", "<!-- end of growth -->"
 SIZES = [10**6, 4 * 10**6, 16 * 10**6]
-#: Messages of the store whose work is next to nothing: what is left is the start.
+#: Messages of a store so small that a command spends nearly all of its time on starting.
 FEW = 1000
-#: Bytes of memory that may be free when a command begins.
+#: Bytes of memory that are left free before a command begins.
 FREE = 1 << 29
 
 
 class Cost(NamedTuple):
-    """Seconds of the processor, and bytes."""
+    """Seconds of processor time, and bytes of memory at the peak."""
 
     seconds: float
     peak: int
 
 
 class Command(NamedTuple):
-    """A command on a store; what it makes in ``output`` is removed before."""
+    """A command on a store. ``output`` is what it makes, and is removed before it runs."""
 
     name: str
     arguments: tuple[str, ...]
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 class Measure:
-    """Runs all commands on a store of its own for each size."""
+    """Runs all commands, on one store for each number of messages."""
 
     def __init__(self, place: Path, options: argparse.Namespace) -> None:
         self._place, self._body_size, self._runs = place, options.body, options.runs
@@ -89,7 +89,7 @@ class Measure:
         self._conf = ("--broker-conf", str(conf.resolve())) if conf is not None else ()
 
     def all_turns(self) -> dict[str, list[dict[int, Cost]]]:
-        """What each command costs with so many messages, in each turn."""
+        """For each command, the costs of each turn by the number of messages."""
         for count in self._counts:
             (self._place / str(count)).mkdir()
             write_messages(self._place / str(count) / "lines", self._body_size, count)
@@ -119,10 +119,10 @@ class Measure:
 
 
 def fill_memory(filler: Path) -> None:
-    """Has the system's cache take nearly all memory, as that of a machine does which has run for
-    days: what is written then gets the pages of what was not used for long. A virtual machine gives
-    back to its host what was free for seconds, and to ask for a page again takes several times as
-    long as to write it, which a large store would pay and a small one not."""
+    """Has the system's file cache take nearly all memory, as it does on a machine that has run for
+    days: new pages then come from the cache. Else they would come from free memory, and a virtual
+    machine gives its host back what was free for seconds. To ask for such a page again takes
+    several times as long as to write it, which would slow large stores only."""
     if not filler.exists():
         with filler.open("wb") as file:
             for _ in range(memory("MemTotal") >> 24):
@@ -131,20 +131,22 @@ def fill_memory(filler: Path) -> None:
                 file.write(bytes(1 << 24))
             os.fsync(file.fileno())
     with filler.open("rb", buffering=0) as file:
-        # What was used longest ago, its beginning, is not there any more.
+        # The file's beginning was used longest ago, and is out of the cache already.
         while memory("MemFree") > FREE and file.read(1 << 24):
             pass
 
 
 def memory(name: str) -> int:
-    """What the system says of its memory, in bytes."""
+    """A figure of /proc/meminfo, in bytes."""
     lines = Path("/proc/meminfo").read_text("ascii").splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
 
 def table(turns: dict[str, list[dict[int, Cost]]]) -> str:
-    """Microseconds a message without the start, the least of all turns, and the largest peaks of
-    memory; and how the last store's are to the first's: of times the median of the turns."""
+    """A table of each command's time and memory by the number of messages. Times are microseconds
+    of a message, without the start, and the least of all turns; peaks of memory are the largest.
+    The last column is the ratio of the largest store's to the smallest's, which of times is the
+    median of the turns' ratios."""
     counts = sorted(next(iter(turns.values()))[0])[1:]
     first, last = counts[0], counts[-1]
     heads = [f"{count:,} messages" for count in counts]

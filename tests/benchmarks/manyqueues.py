@@ -1,7 +1,7 @@
-"""Verifies, rebuilds and counts a store of many queues on Spark, one of which has most messages.
+"""Verifies, rebuilds and counts, on Spark, a store of many queues, one of which has most messages.
 
-Run it as ``python tests/benchmarks/manyqueues.py``; see the README beside it. What is asked is what
-the driver holds: nothing there may grow with messages.
+Run it as ``python tests/benchmarks/manyqueues.py``; see the README beside it. It shows how much
+memory the driver needs, which must not grow with the number of messages.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
     for messages in options.messages:
         with tempfile.TemporaryDirectory(dir=options.directory) as place:
             made = Path(place, "store")
-            # In a process of its own: what it holds is none of the driver's.
+            # Made by a process of its own, whose memory does not count as the driver's.
             maker = get_context("spawn").Process(
                 target=make, args=(made, Wanted(messages, *wanted))
             )
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 class Wanted(NamedTuple):
-    """A store: so many messages in so many queues, of which one has a share of the messages."""
+    """A store to make: its messages and queues, and the share of the messages in one queue."""
 
     messages: int
     queues: int
@@ -78,7 +78,7 @@ def measure(spark: SparkSession, root: Path, only: str) -> None:
     def report(name: str, action: Callable[[], object]) -> None:
         if only and name not in [*only.split(","), "(nothing)"]:
             return
-        # The peak begins anew: proc(5), clear_refs.
+        # Resets the peak of resident memory (proc(5), clear_refs).
         Path("/proc/self/clear_refs").write_text("5")
         begin, processor = time.perf_counter(), processor_seconds()
         action()
@@ -106,8 +106,8 @@ def measure(spark: SparkSession, root: Path, only: str) -> None:
 
 
 def processor_seconds() -> float:
-    """Those of this process and of all that it has started, Java and its workers. What of them has
-    ended is missing: Spark's daemon waits for no worker."""
+    """Processor time of this process and of all that it has started: Java and the Python workers.
+    Workers that have ended are missing, as Spark's daemon does not wait for them."""
     started, known = {os.getpid()}, dict[int, list[str]]()
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -119,14 +119,14 @@ def processor_seconds() -> float:
 
 
 def peak_mib() -> float:
-    """What this process has had in memory at the most since the peak began anew."""
+    """The peak of this process's resident memory since it was last reset."""
     lines = Path("/proc/self/status").read_text().splitlines()
     (kib,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
     return int(kib) / 1024
 
 
 def heap_mib(spark: SparkSession) -> float:
-    """What Java's heap has in use after a collection."""
+    """How much of Java's heap is in use after a garbage collection."""
     assert spark._jvm is not None
     spark._jvm.java.lang.System.gc()
     runtime = spark._jvm.java.lang.Runtime.getRuntime()
@@ -134,7 +134,8 @@ def heap_mib(spark: SparkSession) -> float:
 
 
 def make(root: Path, wanted: Wanted) -> None:
-    """A store of which one queue has a share of the messages, and the others the rest in turn."""
+    """Makes the store: one queue gets its share of the messages, and the others the rest, in
+    turn."""
     count, queues, of_topic, share = wanted
 
     def messages() -> Iterator[MessageExtBrokerInner]:

@@ -1,4 +1,4 @@
-"""Measures single commands on stores of many queues, with one message each: seconds and memory.
+"""Measures time and memory of single commands on stores of many queues with one message each.
 
 Run it as ``python tests/benchmarks/queues.py``; see the README beside it.
 """
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def commands(store: Path, count: int) -> dict[str, list[str]]:
-    """The commands; each takes the store as one finds it that was closed."""
+    """The commands by name; each works on a store that was closed properly."""
     where = ["--store", str(store)]
     topic = topic_of(count // 2)
     return {
@@ -56,12 +56,12 @@ def commands(store: Path, count: int) -> dict[str, list[str]]:
 
 
 def topic_of(number: int) -> str:
-    """One queue a topic, as light queues are."""
+    """The topic of a queue: each queue has one of its own, as light queues do."""
     return f"%LMQ%client-{number:06d}"
 
 
 def made(place: Path, count: int) -> Path:
-    """A store of so many queues, made when it is not there."""
+    """A store of so many queues; it is made if it is not there yet."""
     store = place / f"queues-{count}"
     if not (store / "checkpoint").exists():
         put = [sys.executable, "-m", "rmqctl", "put", "--store", str(store), "--create"]
@@ -88,12 +88,13 @@ def report(count: int, name: str, command: list[str], checkout: Path, runs: int)
 
 
 def measure(command: list[str], checkout: Path) -> tuple[float, float, float]:
-    """Seconds of a whole process, those of the processor, and its peak of resident memory in MB."""
+    """Of a whole process: its seconds, its processor time, and its peak of resident memory in
+    MB."""
     environment = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
     started = time.perf_counter()
     with subprocess.Popen(
         [sys.executable, "-m", "rmqctl", *command],
-        cwd=checkout,  # Comes before everything else that is imported from.
+        cwd=checkout,  # Python looks there first for what it imports.
         env=environment,
         stdout=subprocess.DEVNULL,
     ) as process:

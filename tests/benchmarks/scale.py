@@ -1,12 +1,13 @@
-"""Simulates what verify and rebuild of a fleet take on Spark, with hosts and drivers that fail.
+"""Simulates how long verify and rebuild of a fleet take on Spark, when hosts and drivers fail.
 
-``python tests/benchmarks/scale.py`` prints the table of ``docs/explanation/scale.md`` (in minutes).
-The constants are what was measured, the rest follows; the same seed gives the same table.
+``python tests/benchmarks/scale.py`` takes some minutes, and prints the table of
+``docs/explanation/scale.md``. The constants were measured, and all else follows from them; the same
+seed gives the same table.
 
-One job a store: its scan tasks, then (rebuild) its index files, then its queue files, each stage
-complete before the next. Jobs take the cores they get in the order of the stores. A host that fails
-loses the tasks that run on it and, in a job that is not yet done, what its finished scan tasks have
-left there for the next stage. A driver that fails starts its job anew.
+Each store is one job: its scan tasks, then (rebuild) its index files, then its queue files. Each
+stage is complete before the next begins. Jobs get free cores in the order of the stores. When a
+host fails, the tasks that run on it are lost and, in a job that is not done yet, what its finished
+scan tasks have left there for the next stage. When a driver fails, its job starts anew.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ITEMS_IN_FILE = 20_000_000
 
 @dataclass(frozen=True)
 class Constants:
-    """Rates are a core's; seconds, bytes and messages."""
+    """What was measured; rates are those of one core, in bytes or messages a second."""
 
     verify_rate: float = 0.4e6
     rebuild_rate: float = 0.5e6
@@ -42,7 +43,8 @@ class Constants:
 
 @dataclass(frozen=True)
 class Fleet:
-    """``disk_rate`` bytes a second that one store gives to all its readers together."""
+    """A fleet and its cluster; ``disk_rate`` is the bytes a second that one store gives to all its
+    readers together."""
 
     name: str
     stores: int
@@ -53,7 +55,7 @@ class Fleet:
     disk_rate: float
     record_bytes: int = 1024
     keys: int = 2
-    grain: int = 1  # so many tasks are simulated as one, where there are millions
+    grain: int = 1  # how many tasks are simulated as one; more than 1 where there are millions
 
 
 @dataclass
@@ -67,14 +69,15 @@ class Outcome:
 
 @dataclass
 class Job:
-    """One store; ``done_on`` counts its finished scans by host. ``waiting`` are tasks of the stage,
-    ``again`` scans whose results were lost after their stage had ended."""
+    """The job of one store. ``done_on`` counts its finished scans by host; ``waiting`` counts the
+    tasks of the present stage that wait for a core, and ``again`` the scans that must be repeated
+    because their results were lost after the scan stage had ended."""
 
     stage: int = 0
     waiting: int = 0
     again: int = 0
     running: int = 0
-    life: int = 0  # grows when the driver fails: what ran before no longer counts
+    life: int = 0  # grows when the driver fails: tasks of an earlier life no longer count
     done_on: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -95,7 +98,7 @@ def stages_of(fleet: Fleet, constants: Constants, verb: str) -> list[tuple[int, 
     items = messages * fleet.keys
     index = max(1, round(items / ITEMS_IN_FILE / fleet.grain))
     if verb == "verify":
-        # Units are compared where they are scanned; of a sound queue only places go to its task.
+        # Units are compared by the scan tasks; of a sound queue the next stage gets only places.
         compared = scan + messages / constants.units_rate / scans
         file = (ITEMS_IN_FILE / constants.units_rate + constants.task_overhead) * fleet.grain
         return [
@@ -107,7 +110,7 @@ def stages_of(fleet: Fleet, constants: Constants, verb: str) -> list[tuple[int, 
 
 
 class Simulation:
-    """Events by time: a task ends, a host fails or comes back, a driver fails."""
+    """Takes the events in order of time: a task ends, a host fails or is back, a driver fails."""
 
     def __init__(self, fleet: Fleet, constants: Constants, verb: str, seed: int) -> None:
         self.fleet, self.constants = fleet, constants
@@ -153,13 +156,13 @@ class Simulation:
         self.fail_later("driver", self.constants.driver_mtbf, number)
 
     def assign(self) -> None:
-        """Free cores go to the jobs that have tasks waiting, one each in turn."""
+        """Gives free cores to the jobs that have waiting tasks, one core to each in turn."""
         while self.free and self.jobs:
             for _ in range(len(self.turn)):
                 number = self.turn[0]
                 if number in self.jobs and self.jobs[number].has_work:
                     break
-                # It comes back when it has something to do.
+                # Left out until it has tasks again.
                 self.turn.popleft()
             if not self.turn:
                 return
@@ -177,7 +180,7 @@ class Simulation:
             self.at(seconds, "task", subject, self.hosts[host], job.life, stage)
 
     def wait(self, number: int, stage: int, tasks: int) -> None:
-        """So many tasks more of a job wait for a core."""
+        """Notes that so many more tasks of a job wait for a core."""
         job = self.jobs[number]
         if not job.has_work:
             self.turn.append(number)
@@ -218,7 +221,7 @@ class Simulation:
         self.hosts[host] = -1
         self.free = deque(h for h in self.free if h != host)
         for number, job in self.jobs.items():
-            # Scans whose results lay on the host are run again before the stage that wants them.
+            # Scans whose results were on the host are repeated before the stage that needs them.
             lost = job.done_on.pop(host, 0)
             if lost:
                 self.wait(number, 0, lost)

@@ -1,10 +1,13 @@
 """Measures the Spark data source beside the in-process scanner, Parquet and a UDF pipeline.
 
 Run it as ``python tests/benchmarks/spark.py STORE…``. Every line is a median of one run on this
-machine; ``x scanner`` is the time over that of the in-process scanner on the same cores (a process
-a core, a file of the log at a time), ``x like`` over the same query on a Parquet copy of the same
-rows, or over writing the same rows to Parquet from Spark's memory, in turns, or, where all columns
-but bodies are counted, over the count of a scan of one column.
+machine. Its ratios are times divided by another time:
+
+- ``x scanner`` by that of the in-process scanner on the same cores (one process for each core, each
+  reading one file of the log at a time);
+- ``x like`` by that of the same query on a Parquet copy of the same rows; for a write, by that of
+  writing the same rows from Spark's memory to Parquet, in turns; and for a count of all columns but
+  bodies, by that of a count of one column.
 """
 
 from __future__ import annotations
@@ -72,7 +75,7 @@ def measure(spark: SparkSession, store: Path, repeat: int, runs: int, place: Pat
     def in_process(cores: int) -> None:
         nonlocal rows, size
         with get_context("spawn").Pool(cores) as pool:
-            pool.map(scan_file, files[:1])  # Starting them is not counted below.
+            pool.map(scan_file, files[:1])  # Has the processes start before time is taken.
             begin = time.perf_counter()
             counted = pool.map(scan_file, files * repeat, chunksize=1)
             scans.append(time.perf_counter() - begin)
@@ -98,7 +101,7 @@ def measure(spark: SparkSession, store: Path, repeat: int, runs: int, place: Pat
         )
 
     def report(name: str, action: Callable[[], object], like: float | None = None) -> float:
-        action()  # The first one starts the workers.
+        action()  # The first time it also starts the workers.
         seconds = statistics.median(timed(action) for _ in range(runs))
         line(name, seconds, seconds / like if like else None)
         return seconds
@@ -106,7 +109,7 @@ def measure(spark: SparkSession, store: Path, repeat: int, runs: int, place: Pat
     def report_in_turns(
         name: str, action: Callable[[], object], like_name: str, like: Callable[[], object]
     ) -> None:
-        """What takes long, and differs by as much from one minute to the next."""
+        """Measures in turns what takes long, as the machine's speed changes meanwhile."""
         like(), action()
         turns = [(timed(like), timed(action)) for _ in range(runs)]
         line(like_name, statistics.median(theirs for theirs, _ in turns))
@@ -122,15 +125,15 @@ def measure(spark: SparkSession, store: Path, repeat: int, runs: int, place: Pat
     group = report("Parquet copy: group by topic", lambda: by_topic(parquet))
     one = report("count of 1 column", lambda: scan(spark, path, columns=[]).count(), count)
     report("scan(path).count()", lambda: scan(spark, path).count(), one)
-    if repeat == 1:  # A store that is given twice is read once.
+    if repeat == 1:  # (the same store given twice would be read only once)
         report("store(path).query(… .count())", lambda: counted(spark, path), one)
     report("load(path).count()", lambda: spark.read.format(NAME).load(path).count(), one)
     report("group by topic", lambda: by_topic(scan(spark, path, columns=["topic"])), group)
     for few, columns in (("6", SIX), ("all", ALL)):
-        # What does not fit into the driver's memory is read back from disk, in Spark's own format.
+        # Rows that do not fit into the driver's memory come back from disk, in Spark's own format.
         cached = scan(spark, path, columns=columns).persist(StorageLevel.MEMORY_AND_DISK)
         cached.count()
-        # A plan of its own, that Spark does not take for the one in memory.
+        # A plan that differs from the cached one, or Spark would read the rows from memory.
         direct = scan(spark, path, columns=columns, minPartitions="1")
         report_in_turns(
             f"{few} columns to Parquet",
@@ -147,7 +150,7 @@ def measure(spark: SparkSession, store: Path, repeat: int, runs: int, place: Pat
 
 
 def scan_file(file: tuple[Path, int, int]) -> tuple[int, int]:
-    """Records of one file of a log and their bytes."""
+    """Number and bytes of the records of one file of a log."""
     store, start, end = file
     rows = size = 0
     log = open_log(str(store), MessageStoreConfig())
@@ -172,7 +175,7 @@ def save(frame: Any, path: str) -> None:
 
 
 def with_udf(files: Any) -> Any:
-    """What one writes without this data source: whole files into a loop in Python."""
+    """The topics as one gets them without this data source: a loop in Python over whole files."""
 
     def topics(batches: Iterator[Any]) -> Iterator[Any]:
         from struct import Struct

@@ -1,9 +1,9 @@
-"""Compares the ratios of one run of ``peer`` with those that are written down.
+"""Compares the ratios of one run of ``peer`` with those in ``ratios.json``.
 
-``python tests/benchmarks/check RESULTS``, where RESULTS is what ``peer --results`` wrote, fails
-when a ratio of rmqctl to the real engine is lower than the one in ``ratios.json`` by more than the
-margin. With ``--write`` the run's ratios are written down instead, and the table in
-``docs/explanation/performance.md``.
+``python tests/benchmarks/check RESULTS``, where RESULTS is the file that ``peer --results`` wrote,
+fails when a ratio of rmqctl to the real engine is lower than the one in ``ratios.json`` by more
+than the margin. With ``--write`` the run's ratios replace those in ``ratios.json``, and the table
+in ``docs/explanation/performance.md``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAGE = ROOT / "docs/explanation/performance.md"
 BEGIN, END = "<!-- ratios: python tests/benchmarks/check --write -->", "<!-- end of ratios -->"
 #: The heading that follows the table.
 BEFORE = "## Repeat it"
-#: So much lower a ratio may be: what else a machine does takes from both sides, but not alike.
+#: By how much a ratio may be lower: other work on the machine slows both sides, but not alike.
 MARGIN = 0.35
 
 Line = dict[str, Any]
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def lower(found: dict[str, Any], written: dict[str, Any], margin: float) -> list[str]:
-    """What has fallen: of the lines that are in both."""
+    """What has become slower, of the lines that are in both."""
     told = []
     now = {_key(line): line for line in found["lines"]}
     for before in written["lines"]:
@@ -65,7 +65,8 @@ def _key(line: Line) -> tuple[str, int, str]:
 
 
 def with_table(page: str, found: dict[str, Any]) -> str:
-    """The page with the table of these ratios between its marks, or where they belong."""
+    """The page with the table of these ratios between its marks; a page without marks gets both in
+    front of :data:`BEFORE`."""
     if BEGIN not in page:
         page = page.replace(BEFORE, f"{BEGIN}{END}\n\n{BEFORE}", 1)
     before, _, rest = page.partition(BEGIN)
@@ -76,7 +77,7 @@ def with_table(page: str, found: dict[str, Any]) -> str:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The ratios as a table: a row for each thing and size of bodies."""
+    """The ratios as a table, with a row for each job and size of bodies."""
     rows: dict[tuple[str, int], dict[str, Line]] = {}
     for line in found["lines"]:
         rows.setdefault((line["line"], line["body"]), {})[line["engine"]] = line

@@ -1,10 +1,10 @@
-"""``serve`` beside a broker of 4.9.3, in one run on loopback, with the same clients in Java.
+"""Measures ``serve`` beside a broker of 4.9.3, on one machine, with the same Java clients.
 
     python -m tests.benchmarks.load [--seconds N] [--runs N] [--directory DIR] [--only TEXT]
 
-Each line is what a client gets of both: messages a second, milliseconds of a send, and ours as a
-multiple of the broker's; medians of the runs, which take turns. Both flush as SYNC_FLUSH says, and
-once more as ASYNC_FLUSH, which is a broker's default.
+Each line has what a client measures of both servers: messages a second, milliseconds of a send, and
+serve's figure as a multiple of the broker's. They are medians of the runs, in which the servers
+take turns. All is measured with SYNC_FLUSH, and again with ASYNC_FLUSH, a broker's default.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VALUES: Row = {
 
 
 class Line(NamedTuple):
-    """One measurement; ``batch`` 0: message by message."""
+    """One measurement; ``batch`` is the messages of a send, and 0 when each is sent by itself."""
 
     name: str
     producers: int
@@ -53,8 +53,8 @@ LINES = (
 )
 
 
-#: Messages that are consumed, of either server as many: a client in Java consumes the first of them
-#: at half of the rate of the last, and would have that server look slow which has taken fewer.
+#: Messages that are consumed, the same number from both servers: a Java client is half as fast with
+#: the first messages as with the last, so that a server which has fewer would look slower.
 CONSUMED = 100_000
 
 
@@ -96,7 +96,8 @@ def served(directory: Path, flush: str) -> Iterator[tuple[str, int]]:
 
 
 def measure(client: Engine, address: str, seconds: float, only: str) -> dict[str, Row]:
-    """What a client gets of one server, line by line, then what it consumes of all of that."""
+    """What a client measures of one server: each line of sends, and then the consuming of what it
+    has sent."""
     found: dict[str, Row] = {}
     client.ask("loadSend", address=address, topic=TOPIC, producers=2, size=100, batch=0, seconds=2)
 
@@ -108,7 +109,7 @@ def measure(client: Engine, address: str, seconds: float, only: str) -> dict[str
         if only in line.name:
             found[line.name] = send(line)
     if only in "push consumption":
-        # What is consumed has to be sent, asked for or not.
+        # These messages are consumed below, so they are sent even if their line is not asked for.
         sent = sum(row["messages"] for row in found.values())
         while sent < CONSUMED:
             sent += send(LINES[-1])["messages"]

@@ -1,4 +1,4 @@
-"""Measures rmqctl beside the real engine: the same data, the same machine, in turns.
+"""Measures rmqctl beside the real engine: both do the same work with the same data, in turns.
 
 Run it as ``python tests/benchmarks/peer``; see the README in the folder above.
 """
@@ -29,21 +29,22 @@ JAVA = [
     "java",
     *("--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"),
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
-    # A full disk of the machine is not what is measured.
+    # A machine whose disk is rather full shall not make the engine refuse messages, or clean up.
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
     "-Drocketmq.client.logUseSlf4j=true",
 ]
-#: Turns of warm processes that are not counted: so many, or, where each makes everything anew,
-#: fewer that do so many things.
+#: The first turns of warm processes are not counted: the first of these numbers, or, for jobs that
+#: make their store anew in each turn, fewer turns, if they do the second number of things together.
 WARM_UP, WARMED = 4, 800_000
-#: GiB of the engine's heap, and bytes in it of a message that waits to be put.
+#: The engine's heap: GiB at least, and bytes for each message that waits in it to be put.
 HEAP, HEAP_BYTES = 2, 2500
-#: With ``--warm-up``, of what takes milliseconds with a store that stays open, there are more turns
-#: than ``--runs``: until the engine's rounds come to so many seconds, and at most so many. rmqctl's
-#: pure engine, which is shown beside, has no part in them where there is the compiled one.
+#: With ``--warm-up``, jobs that read a store which stays open get more turns than ``--runs``, for a
+#: turn may take milliseconds only: until the engine's rounds come to so many seconds together, and
+#: at most so many turns. Where rmqctl has its compiled kernel, its pure engine takes no part in
+#: these further turns.
 ENOUGH_SECONDS, MOST_TURNS = 1.0, 50
-#: The side that is not rmqctl's.
+#: The name of the real engine's side.
 ENGINE = "engine"
 
 #: The seconds of each side's rounds.
@@ -81,7 +82,7 @@ def main() -> None:
 
 
 class Peer:
-    """The engine of a version, and rmqctl, at the same job."""
+    """Measures the real engine of one version and rmqctl, both with the same jobs."""
 
     def __init__(self, options: argparse.Namespace, log: Path) -> None:
         version = options.version
@@ -99,13 +100,14 @@ class Peer:
         ]
         self._runs, self._warm_up = options.runs, options.warm_up
         self._only, self._log = (options.only or "").split("|"), log
-        #: rmqctl's own engines, the one first that has more turns: it is next to the real one.
+        #: rmqctl's own engines. The first gets the further turns, and its rounds come right after
+        #: those of the real engine.
         self._own = ["compiled", "pure"] if kernel.usable().module is not None else ["pure"]
         self.lines: list[dict[str, Any]] = []
 
     def measure(self, job: Job, body_size: int) -> None:
-        """Prints things a second as a whole process and warm, of either side, and the ratios of
-        both: a line for each of rmqctl's own engines."""
+        """Prints what each side does a second, as a whole process and warm, and the ratios: a line
+        for each of rmqctl's own engines."""
         if not any(part in job.name for part in self._only):
             return
         processes = None if job.command is None else self._processes(job)
@@ -135,7 +137,7 @@ class Peer:
             )
 
     def _processes(self, job: Job) -> Seconds:
-        """Whole processes of each side, from start to end."""
+        """Seconds of each side's whole processes, from start to end."""
 
         def process(own: str | None) -> float:
             for directory in job.cleared:
@@ -154,7 +156,8 @@ class Peer:
             engine.round()
 
     def _warm(self, job: Job) -> Seconds:
-        """Rounds of processes that have done it before: the engine's, and this one's."""
+        """Seconds of each side's rounds in a process that has done the job before: the engine's
+        process, and for rmqctl this one."""
         with ExitStack() as stack:
             sides: dict[str, Side] = {own: self._own_side(job, own, stack) for own in self._own}
             engine = stack.enter_context(self._engine(job.engine, job.often))
@@ -173,7 +176,8 @@ class Peer:
             return seconds | {side: seconds[side] + more[side] for side in compared}
 
     def _own_side(self, job: Job, own: str, stack: ExitStack) -> Side:
-        """What a store that is opened here does, and what is opened for a round, is ``own``'s."""
+        """Rounds of rmqctl with its engine ``own``, which is chosen when a store is opened, here or
+        for a round."""
         os.environ[kernel.VARIABLE] = own
         kept = stack.enter_context(job.warm.round()) if job.warm.is_kept else None
 
@@ -192,8 +196,8 @@ class Peer:
 
 
 def engine_side(engine: EngineProcess, job: Job) -> float:
-    """A turn of the engine: of what is read its second round counts, as rmqctl's does, when the
-    caches have what it reads. The next side begins when the engine rests."""
+    """A turn of the engine. For a job that reads, it does two rounds and the second counts, when
+    what it reads is in the caches; rmqctl does the same. The turn ends when the engine rests."""
     if job.warm.is_kept:
         engine.round()
     seconds = engine.round()

@@ -1,4 +1,4 @@
-"""What ``peer`` measures: the same things done by the engine, by a command and by the library."""
+"""The jobs that ``peer`` measures, each done by the engine, by a command and by the library."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ if TYPE_CHECKING:
 
 QUEUES = 16
 TOPIC = "bench-0"
-#: Keys that a warm round asks for.
+#: How many keys a warm round queries.
 KEYS = 500
 LARGE_FILES, LARGE_FILE = 200, 1 << 30
-#: Bytes that a put stores of a message besides its body, at most, and a rebuild.
+#: Bytes that a put stores for a message besides its body, at most; and that a rebuild does.
 PUT_BYTES, REBUILT_BYTES = 512, 256
-#: As many as the commands take by themselves.
+#: Processes that work at once: as many as the commands take without ``--jobs``.
 JOBS = min(len(os.sched_getaffinity(0)), 4)
 
 encode = PropertyEncoder()
 
 #: A line of a file for ``put --from``.
 Row = dict[str, Any]
-#: Gets everything ready, and gives what is to be timed; puts away afterwards.
+#: Gets everything ready, gives the function that is to be timed, and cleans up afterwards.
 Round = Callable[[], AbstractContextManager[Callable[[], object]]]
 
 
 class Warm(NamedTuple):
-    """What is timed in this process. ``is_kept``: what it is done with, a store that is read,
-    serves all rounds, as it does in the engine's process."""
+    """A job as it is timed in this process. With ``is_kept`` it reads a store that stays open for
+    all rounds, as it does in the engine's process."""
 
     round: Round
     is_kept: bool = False
 
 
 class Job(NamedTuple):
-    """One thing to do, in four ways. ``engine`` is what Bench.java is asked for, ``engine_once``
-    what is other when it is asked as a whole process; ``warm`` is the same in this process,
-    ``command`` as a process of its own (None: there is none). ``once`` and ``often`` are how many
-    things a whole process and a warm round do, and ``cleared`` what is removed before each of
-    either side's whole processes."""
+    """One piece of work, in four forms. ``engine`` is the request to Bench.java, and
+    ``engine_once`` what differs in it when the engine runs as a whole process; ``warm`` is the same
+    work in this process, and ``command`` as a command of its own (None: there is none). ``once``
+    and ``often`` are how many things a whole process and a warm round do. ``cleared`` is removed
+    before each whole process, of either side."""
 
     name: str
     engine: dict[str, Any]
@@ -75,7 +75,8 @@ class Job(NamedTuple):
 
 
 def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
-    """Put, then everything else on what ``put --from`` has made; queues of one size."""
+    """The jobs on one store: put first, and then all others on what ``put --from`` has stored. Its
+    queues have the same number of messages each."""
     place.mkdir()
     lines, store, by_engine = place / "lines.ndjson", place / "store", place / "by-engine"
     other, rebuilt = place / "other", place / "rebuilt"
@@ -158,7 +159,7 @@ def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
 
 
 def opening(place: Path) -> Job:
-    """Opening a large store, mostly holes, and one look at its newest message."""
+    """The job of opening a large store (of sparse files), and reading its newest message."""
     large_store(place, LARGE_FILES, LARGE_FILE)
     store, offset = place / "large", (LARGE_FILES - 1) * LARGE_FILE
 
@@ -176,8 +177,8 @@ def opening(place: Path) -> Job:
 
 
 def plain_of(row: Row) -> Message:
-    """A message that is ready to be put: its properties are encoded, as those of the engine's are
-    (``setPropertiesString``) before the clock starts."""
+    """A message whose properties are encoded already: the engine's messages get theirs
+    (``setPropertiesString``) before the clock starts, too."""
     message = message_of(row)
     return plain(message, encode) or message
 
@@ -202,14 +203,14 @@ def put_each(store: MessageStore, messages: list[MessageExtBrokerInner]) -> None
 
 
 def check(store: MessageStore) -> None:
-    """Every record and its checksum as ``verify --only commitlog`` looks at them."""
+    """Checks every record and its checksum, as ``verify --only commitlog`` does."""
     scanner = Scanner(store.commit_log, check=True, tuning=ScanTuning(threads=JOBS))
     for part in scanner.scan_plain(PlainWanted()):
         assert not isinstance(part, Batch) or part.crc_matches.all()
 
 
 def pull_queue(store: MessageStore, count: int) -> None:
-    """Every message decoded and written as a line, as the command does it."""
+    """Decodes every message of a queue and writes it as a line, as the command does."""
     pulled = 0
     for row in pull_lines(store, TOPIC, 0, 0, form="ndjson", max_messages=count, body="utf8"):
         if isinstance(row, Lines):
@@ -220,13 +221,13 @@ def pull_queue(store: MessageStore, count: int) -> None:
 
 
 def query_many(store: MessageStore, keys: list[str]) -> None:
-    """The messages of all keys as lines, as the command does it that is given many."""
+    """Writes the messages of all keys as lines, as the command does that is given many keys."""
     *_, last = query_keys(store, TOPIC, keys, form="ndjson", body="utf8")
     assert cast("IndexKeysSummary", last)["messages"] >= len(keys)
 
 
 def query_each(store: MessageStore, keys: list[str]) -> None:
-    """The messages of each key by itself, as rows."""
+    """Makes rows of the messages of each key, one key after the other."""
     for key in keys:
         *found, _ = query(store, TOPIC, key)
         assert found
@@ -241,9 +242,9 @@ def run(*arguments: str) -> None:
 
 
 def warm_memory(scratch: Path, size: int) -> None:
-    """Has the system take so many bytes of memory for files, and free them again: what it gives
-    next it has. A virtual machine gives its host back what was free for seconds, and a page that it
-    has to ask for again takes several times as long as to write it."""
+    """Has the system take so many bytes of memory for a file and free them again, so that the next
+    files get memory that the machine still has. A virtual machine gives its host back what was free
+    for seconds, and to ask for such a page again takes several times as long as to write it."""
     zeros = bytes(1 << 20)
     with scratch.open("wb", buffering=0) as file:
         for _ in range(-(-size // len(zeros))):

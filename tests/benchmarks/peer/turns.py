@@ -1,7 +1,7 @@
 """Rounds of the same work by several sides, in turns, and the real engine as one of them.
 
-A machine whose speed changes from minute to minute is as fast for all sides of a turn: what is
-told of two of them is the median of the ratios of the turns, not the ratio of two medians.
+A machine's speed changes from minute to minute, but hardly within one turn. Two sides are therefore
+compared by the median of the turns' ratios, and not by the ratio of two medians.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-#: An engine rests when it uses this part of a processor in so many seconds; those waited at most.
+#: An engine rests when it used less than the part ``IDLE`` of a processor during ``REST`` seconds;
+#: this is waited for, for ``REST_AT_MOST`` seconds.
 IDLE, REST, REST_AT_MOST = 0.1, 0.05, 10.0
 
-#: Does one round, and gives the seconds of what is timed in it.
+#: Does one round, and gives the seconds of the part of it that is timed.
 Side = Callable[[], float]
 
 
 def in_turns(sides: Mapping[str, Side], turns: int) -> dict[str, list[float]]:
-    """The seconds of so many rounds of each side: one round of each, and again."""
+    """The seconds of so many rounds of each side. In each turn every side does one round."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(turns):
         for name, side in sides.items():
@@ -32,8 +33,8 @@ def in_turns(sides: Mapping[str, Side], turns: int) -> dict[str, list[float]]:
 
 
 def ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
-    """Our rate as a multiple of theirs, by the seconds of both in the same turns; of a side that
-    has taken more turns the first ones count."""
+    """Our rate as a multiple of theirs, from the seconds of both in the same turns. When one side
+    has taken more turns than the other, its further turns do not count."""
     return statistics.median(their / our for their, our in zip(theirs, ours, strict=False))
 
 
@@ -44,14 +45,14 @@ def timed(action: Callable[[], object]) -> float:
 
 
 class EngineProcess:
-    """A process of the real engine, which does one thing for a round when it is asked to
-    (``Bench.java``), and waits meanwhile. It ends with the ``with``."""
+    """A process of the real engine (``Bench.java``), which does a round when it is asked to, and
+    waits between rounds. As a context manager it ends the process."""
 
     def __init__(
         self, command: Sequence[str], request: Mapping[str, Any], least: int, log: Path
     ) -> None:
-        """``least``: so many things a round does, if it does what it was asked for. ``log`` is
-        for what the process says besides."""
+        """A round that does fewer than ``least`` things has failed. ``log`` gets the process's
+        error output."""
         self._what, self._least, self._log = request["what"], least, log
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -70,7 +71,7 @@ class EngineProcess:
             self._fail()
 
     def round(self) -> float:
-        """One round, and its seconds as the engine's process says."""
+        """Has the process do a round; gives the seconds that it measured itself."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -85,8 +86,8 @@ class EngineProcess:
         return float(answer["seconds"])
 
     def rest(self) -> None:
-        """Waits until the process does next to nothing: for tenths of a second after a round Java
-        compiles what it ran, and collects garbage, on the processor that others are to have."""
+        """Waits until the process is idle. For some tenths of a second after a round, Java still
+        compiles code and collects garbage, which would slow the side that comes next."""
         clock = ~self._process.pid << 3 | 2  # as clock_getcpuclockid(3) makes it
         ends = time.monotonic() + REST_AT_MOST
         used = time.clock_gettime(clock)
