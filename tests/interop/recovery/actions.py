@@ -1,4 +1,4 @@
-"""What rmqctl is asked to do with a store in one of the states."""
+"""What rmqctl is told to do with a store in one of the states."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.interop.recovery.visits import Visited
 from tests.interop.stores import TOPICS
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
-#: How an action ends: by itself, by SIGKILL, on a disk that is full.
+#: How an action ends: by itself (""), by SIGKILL, or because the disk is full.
 ENDINGS = ("", "killed", "full")
-#: Log files that ``clean`` finds expired.
+#: How many log files ``clean`` finds expired.
 EXPIRED = 2
 
 
 @dataclass
 class Work:
-    """A command line without the store, and the messages of a put in order. ``stores`` is how many
-    messages it puts into the log when it does all of its work; when it ``may_decline``, it may also
-    say that there is none to do."""
+    """A command line, without the store's options, and the messages that it puts, in order.
+    ``stores`` is how many messages the log has more when all work is done. With ``may_decline`` the
+    command may also find that there is nothing to do."""
 
     arguments: list[str]
     sent: list[Row] = field(default_factory=list)
@@ -36,19 +36,20 @@ class Work:
 
 @dataclass(frozen=True)
 class Scene:
-    """What an action is made for; ``control`` is what the engine alone makes of the state."""
+    """The store and state for which an action is made; ``control`` is what the engine alone makes
+    of that state."""
 
     base: Base
     state: State
     control: Visited
-    #: The store that is written to.
+    #: The store to which the action writes.
     root: Path
     chance: random.Random
 
 
 @dataclass(frozen=True)
 class Action:
-    """``done`` are the exit codes with which it has done what it was asked."""
+    """An action; ``done`` are the exit codes that say that it has done all of its work."""
 
     name: str
     make: Callable[[Scene], Work]
@@ -59,7 +60,7 @@ class Action:
 
 
 def message(scene: Scene, number: int, topic: str, queue_id: int) -> Row:
-    """As a line for ``put --from``, with keys of its own."""
+    """A message as a line for ``put --from``, with keys that no other message has."""
     name = f"new-{number}"
     return {
         "topic": topic,
@@ -72,8 +73,8 @@ def message(scene: Scene, number: int, topic: str, queue_id: int) -> Row:
 
 
 def topics(scene: Scene) -> list[tuple[str, int]]:
-    """Queues that get messages: the one that has lost something, others, a new one. A message goes
-    to a light queue by way of another topic."""
+    """The queues to put messages into: the one that has lost something, others, and a new one. A
+    message comes to a light queue by way of another topic."""
     topic, queue_id = scene.state.affected
     affected = (TOPICS[0] if topic.startswith("%LMQ%") else topic, queue_id)
     return [affected, (TOPICS[0], 0), (TOPICS[0], 2), (TOPICS[1], 1), (TOPICS[2], 0), ("New", 0)]
@@ -116,7 +117,7 @@ def with_light_queues(scene: Scene, lines: list[Row]) -> list[Row]:
 
 
 def deliver(scene: Scene) -> Work:
-    """All that waits, be it due or not."""
+    """Delivers all delayed messages that wait, whether they are due or not."""
     messages = scene.control.messages
     waiting = sum(
         topic == SCHEDULE and unit[0] in messages
@@ -126,8 +127,8 @@ def deliver(scene: Scene) -> Work:
 
 
 def ended(action: str) -> Callable[[Scene], Work]:
-    """Two half messages that nothing has ended, one of them the last. Where the engine has none in
-    their queue any more, rmqctl need not know them either."""
+    """Ends two half messages that are still open, one of them the last. When the engine itself has
+    none of these in their queue any more, rmqctl need not find them either."""
 
     def make(scene: Scene) -> Work:
         messages, units = scene.control.messages, scene.control.units
@@ -140,7 +141,7 @@ def ended(action: str) -> Callable[[Scene], Work]:
         is_served = len(served) > 1
         *others, last = served if is_served else pending
         arguments = ["transaction", action, str(scene.chance.choice(others)[0]), str(last[0])]
-        # The messages, and what says that they have ended.
+        # Each end is stored as a message of its own; a commit stores the two messages, too.
         stores = 4 if action == "commit" else 2
         return Work(arguments, stores=stores if is_served else 0, may_decline=not is_served)
 
@@ -174,7 +175,7 @@ ACTIONS: dict[str, Action] = {action.name: action for action in _ACTIONS}
 
 
 def acknowledged(work: Work, rows: list[dict[str, Any]]) -> list[tuple[Row, Row]]:
-    """What was sent, and the row that says where it is: of those that were stored."""
+    """Of each message that was stored: what was sent, and the row that says where it is."""
     answers = [row for row in rows if row["type"] == "append_result"]
     return [
         (line, row)

@@ -1,9 +1,10 @@
 """The sound stores from which every state is made: written by the real engine, once for each family
 of settings, with random messages of every kind.
 
-The engine stores all of them within a second, and a checkpoint judges by seconds. So each message
-gets a store time of its own, a second behind the one before, and the engine makes queues and index
-anew from that log; and once more from the first third of it, as a snapshot of an earlier moment.
+The engine stores all messages of a base within a second, but a checkpoint tells messages apart by
+their seconds. So each message gets another store time, a second after the one before. Then the
+engine builds queues and index anew from that log; and again from the first third of the log alone,
+which gives the store as it was at an earlier moment.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from tests.interop.stores import TOPICS, Messages, config_of
 
 RARE, HALF, OP = "Rare", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 LONG_TOPIC = "%RETRY%" + "group-with-a-long-name-" * 9
-#: So many of the first half messages have their end in the base.
+#: How many half messages, from the first on, are ended (committed or rolled back) in the base.
 ENDED_HALVES = 4
-#: Store time of a base's first message (ms); the others follow by seconds.
+#: Store time of a base's first message (ms); each further one is a second later.
 FIRST_TIME, STEP = 1_700_000_000_000, 1000
-#: What is derived from the log.
+#: The directories whose content a broker derives from the log.
 DERIVED = ("consumequeue", "consumequeue_ext", "index")
 
 SETTINGS: Row = {
@@ -49,7 +50,7 @@ SETTINGS: Row = {
     "flushDiskType": "ASYNC_FLUSH",
     "flushIntervalCommitLog": 20,
     "flushIntervalConsumeQueue": 20,
-    # Nothing is due while an engine looks on.
+    # Long, so that no delayed message is due while an engine runs.
     "messageDelayLevel": " ".join(["3650d"] * 18),
     "cleanFileForciblyEnable": False,
     "diskMaxUsedSpaceRatio": 95,
@@ -62,14 +63,14 @@ FAMILIES: dict[str, Row] = {
     "ext": {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 600},
     "two": {"storePathCommitLog": "{root}/log-a,{root}/log-b"},
     "long": {},
-    # More log than any buffer of a writer holds.
+    # Has more log than fits into any buffer of a writer.
     "big": {"mappedFileSizeCommitLog": 4 << 20, "mappedFileSizeConsumeQueue": 2000},
 }
 
 
 @dataclass
 class Base:
-    """A sound store after a clean stop; ``early`` is the store of when its log ended at ``cut``."""
+    """A sound store after a clean stop; ``early`` is the store when its log ended at ``cut``."""
 
     version: str
     family: str
@@ -98,8 +99,8 @@ class Base:
 
 
 def base_messages(chance: random.Random, family: str, version: str, values: Row) -> list[Put]:
-    """Random ones with half messages, ends of transactions and a rare topic between them. The last
-    but one has keys, the last none, so that it is in no index."""
+    """Random messages, and between them half messages, ends of transactions and those of a rare
+    topic. The last message but one has keys; the last has none, so that it is in no index."""
     messages = Messages(chance, values, version)
     count = 480 if family == "big" else 400
     made: list[Put] = []
@@ -146,7 +147,7 @@ def half_message(message: MessageExtBrokerInner, number: int) -> MessageExtBroke
 
 
 def op_message(message: MessageExtBrokerInner, half: int) -> MessageExtBrokerInner:
-    """What ends the half message with that queue offset."""
+    """The message that ends the half message with the queue offset ``half``."""
     message.topic, message.queue_id = OP, 0
     message.properties, message.body = {"TAGS": "d"}, str(half).encode()
     return message
@@ -178,7 +179,7 @@ class Bases:
         return iter(self._made.values())
 
     def need(self, engine: Engine, families: Iterable[str]) -> None:
-        """Makes those that are not there yet."""
+        """Makes the bases of these families that are not there yet."""
         wanted = sorted(set(families) - set(self._made))
         new = [self._empty(family) for family in wanted]
         puts = [Visit(base.root, base.values, messages=self._messages(base)) for base in new]
@@ -212,8 +213,8 @@ class Bases:
 
 
 def give_times(base: Base) -> None:
-    """Every record gets its own store time, and the base its cut; what was derived with the old
-    times is removed."""
+    """Gives every record its own store time, and the base its cut; removes what was derived from
+    the log with the old times."""
     with MessageStore(base.root, base.config) as store:
         records = [entry for entry in store.commit_log.walk() if isinstance(entry, Record)]
     for number, record in enumerate(records):
@@ -227,7 +228,7 @@ def give_times(base: Base) -> None:
 
 
 def first_third(records: list[Record]) -> int:
-    """A place behind about a third of the log, after a message that has a unit."""
+    """The physical offset after about a third of the log, and after a message that has a unit."""
     for record in records[len(records) // 3 :]:
         if record.sys_flag & constants.TRANSACTION_TYPE_MASK in (
             constants.TRANSACTION_NOT_TYPE,
@@ -238,14 +239,15 @@ def first_third(records: list[Record]) -> int:
 
 
 def close(base: Base) -> None:
-    """The checkpoint as a broker leaves it that stored the messages itself."""
+    """Writes the checkpoint that a broker leaves when it has stored these messages itself."""
     time = base.time_at(1 << 62)
     assert len(surgery.index_files(base.root)) > 2
     surgery.write_checkpoint(base.root, time, time, full_index_time(base.root))
 
 
 def full_index_time(root: Path) -> int:
-    """Time of the last item of the last full index file: the checkpoint's; 0 without one."""
+    """The time that a checkpoint has for the index: that of the last item of the last full index
+    file, or 0 when no file is full."""
     headers = [surgery.index_header(path) for path in surgery.index_files(root)]
     full = [
         header.end_timestamp for header in headers if header.index_count >= SETTINGS["maxIndexNum"]

@@ -1,4 +1,4 @@
-"""The states of a version on disk, and what the engine alone makes of each: the control."""
+"""The states of a version on disk, each with its control: what the engine alone makes of it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.interop.recovery.visits import Visit, Visited, values_at, visit
 
 
 class Control(NamedTuple):
-    """What the engine alone makes of a store. Where it does not start (``is_refused``), the sound
-    base takes the place of that."""
+    """What the engine alone makes of a store. When it does not start on it (``is_refused``), this
+    is the sound base instead."""
 
     checked: Checked
     is_refused: bool
@@ -32,8 +32,8 @@ class Control(NamedTuple):
 
 @dataclass
 class Ground:
-    """A state: its files, what the engine alone makes of them, and what is left of that when it is
-    killed behind its start, once it has started again (``crashed``)."""
+    """A state: its files, and what the engine alone makes of them. ``crashed`` is what it makes of
+    them when it is killed after its start, and started again."""
 
     state: State
     base: Base
@@ -60,7 +60,7 @@ class Grounds:
         return self._made[state]
 
     def need(self, names: Sequence[str]) -> None:
-        """Makes those that are not there yet."""
+        """Makes the states of these names that are not there yet."""
         new = [STATES[name] for name in dict.fromkeys(names) if name not in self._made]
         if not new:
             return
@@ -85,7 +85,7 @@ class Grounds:
         return root
 
     def _settle(self, states: list[State], roots: list[Path]) -> None:
-        """The engine starts and stops on those that are made of what it then leaves."""
+        """Has the engine start and stop once on states that are made from what it then leaves."""
         settling = [(s, root) for s, root in zip(states, roots, strict=True) if s.settles]
         visits = [
             Visit(root, self._bases[state.family].values, expires=state.expires)
@@ -109,7 +109,8 @@ class Grounds:
         return Visit(copy, base.values, look=look, ask=base.said.hits)
 
     def _killed(self, one: Visit) -> Visit:
-        """The same store; what the killed process had written is there."""
+        """A further visit to the store, after the engine's process was killed; all that it had
+        written is there."""
         surgery.write_abort(one.root, self._version)
         return one
 

@@ -1,7 +1,8 @@
-"""Whether what rmqctl left of a store is as good to the engine as the store was without it.
+"""Judges whether a store on which rmqctl has worked is as good for the engine as it was before.
 
-The control is what the engine alone makes of a state. What rmqctl did may make more of it, and
-never less: messages, places in queues, hits of keys, and nothing that ``verify`` finds anew.
+The control is the same state with the engine alone. The store on which rmqctl has worked must have
+at least all of the control's messages, places in queues and hits of keys, and ``verify`` must not
+find anything in it that it does not find in the control.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from tests.interop.engine import Row
 from tests.interop.recovery.visits import Visited
 from tests.interop.stores import config_of
 
-#: A query gives no more.
+#: A query gives no more hits than this.
 MOST_HITS = 64
 Place = tuple[str, int, int]
 
 
 @dataclass
 class Checked:
-    """A store behind the engine's stop: what it said, and what ``verify`` finds."""
+    """A store after the engine's stop: what the engine said, and what ``verify`` finds."""
 
     visited: Visited
     findings: list[Finding] = field(default_factory=list)
@@ -37,7 +38,7 @@ class Checked:
 
 
 def check(root: Path, values: Row, visited: Visited) -> Checked:
-    """Errors and warnings of a store that the engine has stopped on."""
+    """Verifies a store after the engine's stop; only errors and warnings are kept."""
     if not visited.is_sound:
         return Checked(visited)
     found = (row for row in verify(root, config_of(values)) if isinstance(row, Finding))
@@ -45,7 +46,7 @@ def check(root: Path, values: Row, visited: Visited) -> Checked:
 
 
 def changed_files(root: Path, before: Path) -> list[str]:
-    """Files that are not what they were; a lock that was taken is no change."""
+    """The files that differ from what they were; the file ``lock`` does not count."""
     one, other = tree_content(root), tree_content(before)
     return sorted(
         name
@@ -60,7 +61,7 @@ def is_counted(row: Row) -> bool:
 
 
 def light_places(row: Row) -> dict[str, int]:
-    """Light queue → queue offset, as the message has them."""
+    """Light queue → queue offset, from the message's properties."""
     names = row["properties"].get("INNER_MULTI_DISPATCH", "")
     offsets = row["properties"].get("INNER_MULTI_QUEUE_OFFSET", "")
     if not names or not offsets:
@@ -69,21 +70,21 @@ def light_places(row: Row) -> dict[str, int]:
 
 
 def keys_of(row: Row) -> list[tuple[str, str]]:
-    """(topic, key) by which a message is found."""
+    """Each (topic, key) by which a message must be found."""
     properties = row["properties"]
     keys = [properties.get("UNIQ_KEY", ""), *properties.get("KEYS", "").split(" ")]
     return [(row["topic"], key) for key in keys if key]
 
 
 def is_of_queue(place: Place, row: Row | None) -> bool:
-    """Whether a place is of a queue in which a message is."""
+    """Whether a place is in one of the queues to which a message belongs."""
     if row is None:
         return False
     return (row["topic"], row["queueId"]) == place[:2] or place[0] in light_places(row)
 
 
 def is_right(place: Place, unit: tuple[int, int], messages: dict[int, Row]) -> bool:
-    """Whether a unit points to a message of its queue, that has its size and its queue offset."""
+    """Whether a unit points to a message of its queue, with its size and its queue offset."""
     row = messages.get(unit[0])
     if row is None or row["size"] != unit[1]:
         return False
@@ -92,11 +93,11 @@ def is_right(place: Place, unit: tuple[int, int], messages: dict[int, Row]) -> b
     return light_places(row).get(place[0]) == place[2]
 
 
-# --- what was there is there -----------------------------------------------------------------
+# --- nothing is lost -------------------------------------------------------------------------
 
 
 def lost_messages(control: Visited, result: Visited, start: int) -> Iterator[str]:
-    """Of those behind ``start``, the log's first offset."""
+    """Messages that the log does not have any more, from its first offset ``start`` on."""
     found = result.messages
     for offset, row in sorted(control.messages.items()):
         if offset < start:
@@ -109,8 +110,8 @@ def lost_messages(control: Visited, result: Visited, start: int) -> Iterator[str
 
 
 def lost_units(control: Visited, result: Visited, start: int, other: Visited) -> Iterator[str]:
-    """Units that lead to a message of their queue, also in ``other``: a store that is closed and
-    then crashes has been through both starts."""
+    """Units that are gone or changed, of those that lead to a message of their queue both in the
+    control and in ``other`` (:class:`Case`); these differ when the command was killed."""
     messages, units = control.messages, result.units
     reachable: dict[tuple[str, int], set[int]] = {}
     for (topic, queue_id, _), (offset, _) in units.items():
@@ -129,8 +130,9 @@ def lost_units(control: Visited, result: Visited, start: int, other: Visited) ->
 
 
 def lost_hits(control: Visited, result: Visited, start: int, other: Visited) -> Iterator[str]:
-    """Of keys that the messages have: a hit may be one of the hash alone. ``other`` as of
-    :func:`lost_units`."""
+    """Messages that are not found by one of their keys any more, with ``other`` as for
+    :func:`lost_units`. Hits of messages that do not have the key, but the same hash, are left
+    out."""
     messages, found = control.messages, result.hits
     for (topic, key), offsets in sorted(control.hits.items()):
         now = found.get((topic, key), set())
@@ -142,12 +144,13 @@ def lost_hits(control: Visited, result: Visited, start: int, other: Visited) -> 
                 yield f"key {key!r} of {topic} does not find the message at {offset} any more"
 
 
-# --- what is there is right ------------------------------------------------------------------
+# --- nothing is wrong ------------------------------------------------------------------------
 
 
 def wrong_units(case: Case) -> Iterator[str]:
-    """But for those that the engine alone leaves as they are, those of messages that have expired,
-    and those that an engine dispatches again behind the end of a queue that was too short."""
+    """Units that point to something else than their message; but not those that the control has,
+    too, those of expired messages, and those that the engine writes behind the end of a queue which
+    was too short, when it dispatches its messages again."""
     control, result = case.control.visited, case.result.visited
     messages, known = result.messages, control.units
     short = {(one.topic, one.queue_id) for one in case.control.findings if one.code in WITHOUT_UNIT}
@@ -168,7 +171,8 @@ def wrong_units(case: Case) -> Iterator[str]:
 
 
 def new_messages(control: Visited, result: Visited, wanted: int) -> Iterator[str]:
-    """There are so many of them, and each has its place in its queue and is found by its keys."""
+    """What is wrong with new messages: there must be ``wanted`` of them, and each must be at its
+    place in its queue and be found by its keys."""
     before, units, hits = control.messages, result.units, result.hits
     count = len(result.messages.keys() - before)
     if count < wanted:
@@ -191,7 +195,8 @@ def new_messages(control: Visited, result: Visited, wanted: int) -> Iterator[str
 def broken_promises(
     control: Visited, result: Visited, acknowledged: Iterable[tuple[Row, Row]]
 ) -> Iterator[str]:
-    """Of messages whose row said PUT_OK: (what was sent, the row)."""
+    """What is wrong with acknowledged messages. Each is given as (the line that was sent, the row
+    of the command that said PUT_OK)."""
     messages, pulled, hits = result.messages, result.pulled, result.hits
     given: dict[Place, int] = {}
     for sent, row in acknowledged:
@@ -226,8 +231,8 @@ def broken_promises(
                 yield f"{name} is not found by its key {key!r} of {topic}"
 
 
-#: Records without a unit, which a further message of their queue, or a part of a unit there, makes
-#: something else: they had none before.
+#: Findings of records without a unit. A further message in their queue, or a unit that is written
+#: in part, turns these into other findings, the second list.
 WITHOUT_UNIT = ("record-without-unit", "queue-missing")
 OF_RECORDS_WITHOUT_UNIT = (
     *WITHOUT_UNIT,
@@ -239,11 +244,12 @@ OF_RECORDS_WITHOUT_UNIT = (
 
 
 def new_findings(case: Case) -> Iterator[str]:
-    """What verify says more of the result than of the control; of what is rebuilt, whatever it
-    says. Records that had no unit at the one start or the other are known: a clean start does not
-    dispatch them again, and gives their places to others; so does the engine's."""
+    """What verify finds in the result and not in the control; in rebuilt structures, whatever it
+    finds. Findings of records that had no unit after one of the two starts do not count: a clean
+    start does not dispatch them again, and new messages get their places. The engine does the
+    same."""
     known = case.control.codes
-    # What stands behind damage of an index file, or in none, is called by one name or another.
+    # Items behind damage of an index file, or in no file, may have one finding or another.
     of_index = any(one.structure == "index" for one in case.control.findings)
     for code, found in by_code(case.result.findings).items():
         if code in case.allowed_codes:
@@ -278,15 +284,16 @@ def by_code(findings: list[Finding]) -> dict[str, list[Finding]]:
 
 @dataclass(frozen=True)
 class Case:
-    """What is compared.
+    """What is compared: ``result``, the store on which rmqctl has worked, with ``control``.
 
-    ``acknowledged`` as in :func:`broken_promises`; ``stores``: how many messages a command has put
-    that came to its end; ``rebuilt``: structures of which ``verify`` must find nothing at all;
-    ``allowed_codes``: findings that stand for no fault; ``allowed_starts``: where it may begin.
+    ``acknowledged`` is as in :func:`broken_promises`. ``stores`` is how many messages the command
+    has put, if it came to its end. In the structures ``rebuilt``, ``verify`` must find nothing at
+    all. Findings with ``allowed_codes`` are no fault, and the log may begin at ``allowed_starts``.
     """
 
     control: Checked
-    #: What the engine makes of it with another end before its start.
+    #: The control for the state as it was; ``control`` is another one when the command was killed,
+    #: which makes the next start one after a crash.
     other: Checked
     result: Checked
     acknowledged: list[tuple[Row, Row]]
@@ -297,7 +304,7 @@ class Case:
 
 
 def differences(case: Case) -> list[str]:
-    """In words; none is a good sign."""
+    """All that is wrong with the result, in words; empty when nothing is."""
     control, result = case.control.visited, case.result.visited
     if not result.is_sound:
         return [f"the engine does not start on it: {result.why or result.error}"]

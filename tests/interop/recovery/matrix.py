@@ -1,4 +1,5 @@
-"""States x actions x endings: rmqctl acts on a copy of a state, then the real engine judges."""
+"""States x actions x endings: rmqctl acts on a copy of a state, and then the real engine shows
+whether the store is still good."""
 
 from __future__ import annotations
 
@@ -34,14 +35,14 @@ from tests.interop.recovery.states import STATES
 from tests.interop.recovery.visits import Visit, Visited, values_at, visit
 from tests.interop.stores import conf_text
 
-#: So many differences are told of each.
+#: How many differences are shown of each combination.
 SHOWN = 3
-#: Exit codes with which a command refuses, in words, and has changed nothing.
+#: Exit codes with which a command refuses: it says why, and changes nothing.
 REFUSALS = (3, 4, 5, 6)
 
 
 class Combination(NamedTuple):
-    """One square of the matrix."""
+    """One cell of the matrix."""
 
     version: str
     state: str
@@ -76,7 +77,7 @@ class Run:
     outcome: Outcome
     fault: Fault | None
     control: Control
-    #: Files that a command which did not do its work has changed.
+    #: The files that the command changed though it did not do its work.
     changed: list[str] = field(default_factory=list)
 
     @property
@@ -92,7 +93,7 @@ class Run:
 
 
 class Lab:
-    """Everything of a version."""
+    """Tries combinations with the engine of one version."""
 
     def __init__(
         self, version: str, seed: str, directory: Path, start_engine: Callable[[], Engine]
@@ -108,7 +109,7 @@ class Lab:
         self._runner.close()
 
     def judge(self, combinations: Sequence[Combination]) -> dict[Combination, str]:
-        """What is wrong with each, in words; empty where nothing is."""
+        """What is wrong with each combination, in words; empty when nothing is."""
         verdicts = {}
         for run, visited in self.act(combinations):
             verdicts[run.combination] = self._told(run, self._verdict(run, visited))
@@ -116,7 +117,7 @@ class Lab:
         return verdicts
 
     def act(self, combinations: Sequence[Combination]) -> list[tuple[Run, Visited]]:
-        """What rmqctl does for each, and what the engine then says of the store."""
+        """What rmqctl did for each combination, and what the engine then said of the store."""
         self._grounds.need([one.state for one in combinations])
         runs = [self._run(one) for one in combinations]
         said = visit(self._start_engine(), [self._visit_of(run) for run in runs])
@@ -133,7 +134,7 @@ class Lab:
         work = ACTIONS[combination.action].make(scene)
         fault = self._fault(combination, work, root, base.values, chance)
         outcome = self._runner.run(self._arguments(work, root, base.values), fault)
-        # A process that did not come to its end leaves what a killed engine leaves.
+        # A command that was killed leaves ``abort``, as a killed engine does.
         crashes = (root / "abort").exists() and not (ground.root / "abort").exists()
         control = ground.crashed if crashes else ground.control
         run = Run(combination, root, base.values, work, outcome, fault, control)
@@ -150,11 +151,12 @@ class Lab:
     def _fault(
         self, combination: Combination, work: Work, root: Path, values: Row, chance: random.Random
     ) -> Fault | None:
-        """Somewhere in the run: what there is to choose from another copy tells."""
+        """A fault at a random place of the run. How many places there are is counted in a run on
+        another copy of the store."""
         if not combination.ending:
             return None
         counted = root.with_name(root.name + ".counted")
-        # With its times, by which files expire.
+        # Keeps the times of the files, by which they expire.
         subprocess.run(["cp", "-a", "--sparse=always", str(root), str(counted)], check=True)
         outcome = self._runner.run(self._arguments(work, counted, values), Fault("count"))
         shutil.rmtree(counted)
@@ -163,7 +165,8 @@ class Lab:
         return Fault("kill", chance.randint(1, max(outcome.changes, 1)), chance.choice([*PARTS]))
 
     def _visit_of(self, run: Run) -> Visit:
-        """With what was there, and with what was acknowledged."""
+        """The engine's visit after the run, which asks for all that was there before and all that
+        the run has acknowledged."""
         control = run.control.visited
         rows = [row for _, row in run.acknowledged]
         keys = {
@@ -204,9 +207,10 @@ class Lab:
         return differences(case)
 
     def _engines_own(self, run: Run) -> list[str]:
-        """What an engine leaves that starts after a kill: the bytes of the append that was cut off,
-        and, in 4.9.3, which knows its delay levels only behind its recovery
-        (``DefaultMessageStore#load``), units of delayed messages without their time of delivery."""
+        """Codes of findings about what the engine itself leaves when it starts after a kill: the
+        bytes of the append that was cut off; and, with 4.9.3, units of delayed messages without
+        their time of delivery, for it loads its delay levels only after the recovery
+        (``DefaultMessageStore#load``)."""
         if not run.combination.ending:
             return []
         if self.version == "4.9.3" and run.combination.state.startswith("light"):
@@ -215,11 +219,11 @@ class Lab:
         return ["torn-tail", *["unit-delivery-time-mismatch"] * (self.version == "4.9.3")]
 
     def _refusal(self, run: Run) -> list[str]:
-        """What is wrong about a command that refused."""
+        """What is wrong about the refusal of a command."""
         code, found = run.outcome.code, []
         if run.changed:
             found.append(f"refused with exit code {code}, and changed {', '.join(run.changed[:5])}")
-        # Where the engine itself does not start, rmqctl may refuse, too.
+        # rmqctl may refuse a store on which the engine does not start either.
         if code not in REFUSALS or not run.control.is_refused:
             found.append(
                 f"refused where the engine goes on: exit code {code}: {run.outcome.stderr.strip()}"
@@ -227,7 +231,7 @@ class Lab:
         return found
 
     def _starts(self, run: Run, ground: Ground) -> tuple[int, ...]:
-        """Where the log may begin."""
+        """The physical offsets at which the log may begin after the run."""
         start = run.control.visited.log_range.start
         if run.combination.action != "clean":
             return (start,)
@@ -235,7 +239,7 @@ class Lab:
         return (names[EXPIRED],) if run.is_done and not run.combination.ending else tuple(names)
 
     def _told(self, run: Run, found: list[str]) -> str:
-        """The first differences."""
+        """A text with the first differences; empty when there are none."""
         if not found:
             return ""
         one = run.combination

@@ -1,11 +1,12 @@
-"""Runs rmqctl's commands, each in a process of its own, without paying for Python's start: a server
-that has imported everything forks for every command.
+"""Runs rmqctl's commands, each in a process of its own, without starting Python each time: a server
+process, which has imported everything, forks for every command.
 
     python -m tests.interop.recovery.runner
 
-reads one request a line, and answers with the exit code, or the negative number of the signal. A
-request may name a fault: ``count`` does nothing but count, ``kill`` ends the process at the n-th
-store or system call that changes a file, ``full`` lets no room be had from the n-th asking on.
+reads one request a line, and answers each with the exit code, or the negative number of the signal
+that ended the command. A request may name a fault. ``kill`` ends the process at the n-th change of
+a file, which is a store into a map or a system call; ``full`` refuses disk space from the n-th
+request for it on; ``count`` only counts both.
 """
 
 from __future__ import annotations
@@ -25,22 +26,23 @@ from typing import Any
 
 from tests.processes import import_everything
 
-#: System calls that change files, which a kill can come before or behind.
+#: System calls that change files; a kill can come before or after one.
 CHANGES = (
     *("rename", "replace", "link", "unlink", "remove", "rmdir", "mkdir", "ftruncate", "truncate"),
     *("posix_fallocate", "pwrite", "fdatasync", "fsync"),
 )
-#: Those that ask for room.
+#: System calls that ask for disk space.
 ASKS = ("posix_fallocate", "ftruncate", "link", "mkdir", "pwrite")
-#: Parts of a store into a map that a kill leaves (first and last byte of 4). That only the end is
-#: there comes with the C library's long copies.
+#: Which part of a store into a map a kill lets happen: quarters of its bytes, from and to. That
+#: only the end is written can happen with the C library's long copies.
 PARTS = {"before": (0, 0), "half": (0, 2), "end": (2, 4), "behind": (0, 4)}
 LONG_COPY = 64
 
 
 @dataclass(frozen=True)
 class Fault:
-    """``at`` is the number of the store or call, from 1; ``how`` one of :data:`PARTS`."""
+    """A fault of a command. ``at`` is the number of the change or request at which it strikes, from
+    1; ``how`` is one of :data:`PARTS`."""
 
     kind: str
     at: int = 0
@@ -49,8 +51,8 @@ class Fault:
 
 @dataclass
 class Outcome:
-    """What a command did. ``rows`` are those that it had printed whole; ``changes`` and ``asks``
-    are how many there were, of a run that was counted."""
+    """What a command did. ``rows`` are those that it had printed completely; ``changes`` of files
+    and ``asks`` for disk space are counted for the fault ``count``."""
 
     code: int
     rows: list[dict[str, Any]]
@@ -60,10 +62,10 @@ class Outcome:
 
 
 class Runner:
-    """The server as a child process."""
+    """The server as a child process, which is given commands."""
 
     def __init__(self, directory: Path) -> None:
-        """:param directory: for what the commands print."""
+        """:param directory: where files with the output of commands are kept."""
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
@@ -88,7 +90,7 @@ class Runner:
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
         code = int(self._process.stdout.readline())
-        # A kill may have cut the last line off.
+        # A kill may have cut off the last line.
         lines = [line for line in out.read_bytes().splitlines(True) if line.endswith(b"\n")]
         outcome = Outcome(code, [json.loads(line) for line in lines], err.read_text("utf-8"))
         if counts.exists():
@@ -103,7 +105,7 @@ class Runner:
 
 
 class Faults:
-    """Counts, and strikes where the fault says."""
+    """Counts changes and requests for space, and strikes where the fault says."""
 
     def __init__(self, fault: Fault) -> None:
         self._fault = fault
@@ -136,7 +138,7 @@ class Faults:
                 self._ask()
             if name == "open" and not creates:
                 return call(*arguments, **named)
-            # Of a call that is made in part nothing is done.
+            # A system call is done wholly or not at all, and never in part.
             return self.change(lambda low, high: call(*arguments, **named) if high > 0.5 else None)
 
         return guarded
@@ -161,7 +163,7 @@ class Faults:
 
         class Slots(np.ndarray[Any, Any]):
             def __setitem__(self, key: Any, value: Any) -> None:
-                # The engine's own arrays inherit this class: only the map is meant.
+                # Arrays made from this one are of this class, too, and are not in the map.
                 if self.dtype != np.dtype(">i4") or not isinstance(value, np.ndarray):
                     super().__setitem__(key, value)
                     return
@@ -195,10 +197,10 @@ def serve() -> None:
 
 
 def _run(request: dict[str, Any]) -> None:
-    """In the child; does not return."""
+    """Runs the command in the forked child; does not return."""
     code = 70
     try:
-        # The requests are not the command's to read.
+        # The command must not read the requests, which come on standard input.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number, name in ((1, "out"), (2, "err")):
             descriptor = os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -1,5 +1,6 @@
-"""What a store may be in when rmqctl is asked to write to it: after a clean stop or a crash, with a
-tail that is torn, with files that are lost, behind or ahead. Each is made of a sound base."""
+"""The states in which rmqctl may find a store that it is to write to: after a clean stop or a
+crash, with a torn end of the log, with files that are lost, or that hold less or more than the log.
+Each is made from a sound base."""
 
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ EXPIRED_HOURS = 80
 
 @dataclass(frozen=True)
 class State:
-    """``make`` is done to a copy of the base of a family; with ``settles`` the engine is then
-    started and stopped once, and ``then`` is done. ``affected`` is a queue that has lost something,
-    ``expires``: the engine also deletes what has expired."""
+    """How a state is made. ``make`` changes a copy of the base of ``family``. With ``settles`` the
+    engine is then started and stopped once, and ``then`` makes a further change; with ``expires``
+    the engine deletes expired log files, too. ``affected`` is a queue that has lost something."""
 
     name: str
     make: Make
@@ -51,12 +52,13 @@ def nothing(root: Path, base: Base, chance: random.Random) -> None:
 
 
 def killed(root: Path, base: Base, chance: random.Random) -> None:
-    """``abort`` is there; the checkpoint is of the last moment."""
+    """A crash: the file ``abort`` is there, and the checkpoint has the times of the newest
+    message."""
     surgery.write_abort(root, base.version)
 
 
 def killed_long_behind(root: Path, base: Base, chance: random.Random) -> None:
-    """The checkpoint is of the moment when the log ended at the cut."""
+    """A crash, with a checkpoint from the moment when the log ended at the base's cut."""
     killed(root, base, chance)
     at_cut = base.time_at(base.cut)
     surgery.write_checkpoint(root, at_cut, at_cut, full_index_time(base.early))
@@ -85,13 +87,14 @@ def last_record(base: Base, back: int = 0) -> Row:
 
 
 def drop_last_unit(root: Path, base: Base) -> None:
-    """The last record, which is in no index, was not dispatched."""
+    """Takes away the unit of the last record (which is in no index), as if it was never
+    dispatched."""
     offset = last_record(base)["physicalOffset"]
     assert surgery.zero_units(root, lambda unit: unit.physical_offset >= offset) == 1
 
 
 def torn_tail_garbage(root: Path, base: Base, chance: random.Random) -> None:
-    """From somewhere inside the last record on, up to the file's end."""
+    """Random bytes from somewhere inside the last record up to the end of the file."""
     drop_last_unit(root, base)
     row = last_record(base)
     start = row["physicalOffset"] + chance.randrange(1, row["size"])
@@ -105,14 +108,14 @@ def torn_tail_zeros(root: Path, base: Base, chance: random.Random) -> None:
 
 
 def zeroed_tail(root: Path, base: Base, chance: random.Random) -> None:
-    """The second half of a record that has its unit and its index items."""
+    """Zeros from the middle of the last record but one, which has its unit and its index items."""
     drop_last_unit(root, base)
     row = last_record(base, 1)
     surgery.zero_log(root, row["physicalOffset"] + row["size"] // 2)
 
 
 def zeroed_tail_bare(root: Path, base: Base, chance: random.Random) -> None:
-    """The same of one that has none."""
+    """Zeros from the middle of the last record, which has neither a unit nor index items."""
     drop_last_unit(root, base)
     row = last_record(base)
     surgery.zero_log(root, row["physicalOffset"] + row["size"] // 2)
@@ -123,7 +126,7 @@ def last_log_file_lost(root: Path, base: Base, chance: random.Random) -> None:
 
 
 def queue_ahead(root: Path, base: Base, chance: random.Random) -> None:
-    """The last records are not there, their units and items are."""
+    """The last records are gone from the log, while their units and index items are there."""
     surgery.zero_log(root, last_record(base, chance.randint(4, 9))["physicalOffset"])
 
 
@@ -131,7 +134,7 @@ def queue_ahead(root: Path, base: Base, chance: random.Random) -> None:
 
 
 def queues_behind(root: Path, base: Base, chance: random.Random) -> None:
-    """No queue has a unit of what is behind the cut."""
+    """No queue has a unit of any record behind the cut."""
     surgery.zero_units(root, lambda unit: unit.physical_offset >= base.cut)
 
 
@@ -142,7 +145,7 @@ def back_to_the_cut(root: Path, base: Base, chance: random.Random) -> None:
 
 
 def replace(root: Path, base: Base, name: str) -> None:
-    """By what stood there when the log ended at the cut."""
+    """Puts a directory back as it was when the log ended at the cut."""
     shutil.rmtree(root / name, ignore_errors=True)
     if (base.early / name).exists():
         copy_tree(base.early / name, root / name)
@@ -214,7 +217,7 @@ def index_count_big(root: Path, base: Base, chance: random.Random) -> None:
 
 
 def index_count_small(root: Path, base: Base, chance: random.Random) -> None:
-    """It counts fewer than there are."""
+    """The header counts fewer items than there are."""
     write_index_count(root, -chance.randint(5, 15))
 
 
@@ -227,19 +230,19 @@ def index_header_garbage(root: Path, base: Base, chance: random.Random) -> None:
 
 
 def ext_ahead(root: Path, base: Base, chance: random.Random) -> None:
-    """It has units that no queue points to."""
+    """The extension has units that no queue points to."""
     replace(root, base, "consumequeue")
     replace(root, base, "index")
 
 
 def ext_behind(root: Path, base: Base, chance: random.Random) -> None:
-    """Queues point to units that it has not."""
+    """Queues point to units that the extension does not have."""
     replace(root, base, "consumequeue_ext")
 
 
 def longer_units_behind(root: Path, base: Base, chance: random.Random) -> None:
-    """Where the engine has cut an extension off, the bytes that it left were units with bit maps of
-    filters, so of another length than those that will be written over them."""
+    """Puts other old bytes behind the end at which the engine has cut off an extension: units with
+    bit maps of filters, which have another length than the units that will overwrite them."""
     newest: dict[Path, int] = {}
     for unit in surgery.units(root):
         if unit.tags_code <= MAX_ADDR:
@@ -266,7 +269,7 @@ def first_files_expired(root: Path, base: Base, chance: random.Random) -> None:
 
 
 def expire(root: Path, count: int) -> None:
-    """The log's first files are old enough to be deleted, the others are not."""
+    """Makes the log's first ``count`` files old enough to be deleted, and the others not."""
     now = time.time()
     for number, path in enumerate(surgery.log_files(root)):
         age = 3600 * EXPIRED_HOURS if number < count else 0
@@ -277,7 +280,7 @@ def expire(root: Path, count: int) -> None:
 
 
 def _both(name: str, make: Make, end: Make = killed, /, **more: Any) -> Iterator[State]:
-    """After a clean stop, and after a crash with the checkpoint of ``end``."""
+    """Two states: one after a clean stop, and one after a crash, which ``end`` makes of it."""
 
     def crashed(root: Path, base: Base, chance: random.Random) -> None:
         make(root, base, chance)
@@ -321,7 +324,7 @@ def _states() -> Iterator[State]:
     yield from _both("ext", nothing, family="ext")
     yield from _both("ext-ahead", ext_ahead, killed_long_behind, family="ext")
     yield from _both("ext-behind", ext_behind, killed_long_behind, family="ext")
-    # What the engine has cut off, it leaves in the files.
+    # When the engine cuts something off, the old bytes stay in the files behind the new end.
     old_bytes: dict[str, Any] = {"family": "ext", "settles": True}
     yield State("ext-old-bytes", last_log_file_lost, **old_bytes, then=longer_units_behind)
     yield State(

@@ -1,4 +1,5 @@
-"""What a crash, a lost file or an operator does to the files of a store, byte by byte."""
+"""Changes to the files of a store, byte by byte, as a crash, a lost file or an operator makes
+them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 UNIT = struct.Struct(">qiq")
 EXT_UNIT = struct.Struct(">hqqh")
-#: Length of a bit map.
+#: Bytes of the bit map in a unit of the queues' extension.
 BIT_MAP = 32
 INDEX_HEADER = struct.Struct(">qqqqii")
 CHECKPOINT_SIZE = 4096
@@ -35,19 +36,19 @@ class UnitPlace(NamedTuple):
 
 
 def log_files(root: Path) -> list[Path]:
-    """The files of the log, in order, wherever they lie."""
+    """The files of the log in order, from all directories that it may be spread over."""
     found = [path for name in LOG_DIRECTORIES for path in (root / name).glob("*")]
     return sorted(found, key=lambda path: path.name)
 
 
 def log_bytes(root: Path) -> int:
-    """Physical offset after the last log file."""
+    """The physical offset at which the last log file ends."""
     last = log_files(root)[-1]
     return int(last.name) + last.stat().st_size
 
 
 def write_log(root: Path, physical_offset: int, data: bytes) -> None:
-    """Over the end of a file it goes on in the next one."""
+    """Writes over the log; bytes that do not fit into a file go on in the next one."""
     for path in log_files(root):
         start = physical_offset - int(path.name)
         if data and 0 <= start < path.stat().st_size:
@@ -57,13 +58,13 @@ def write_log(root: Path, physical_offset: int, data: bytes) -> None:
 
 
 def zero_log(root: Path, start: int, end: int | None = None) -> None:
-    """From an offset to another, or to the end of the last file."""
+    """Writes zeros from ``start`` to ``end``, or to the end of the last file."""
     end = log_bytes(root) if end is None else end
     write_log(root, start, bytes(end - start))
 
 
 def drop_log_files(root: Path, start: int) -> None:
-    """Removes the files that begin at an offset or behind it."""
+    """Removes the log files that begin at ``start`` or behind it."""
     for path in log_files(root):
         if int(path.name) >= start:
             path.unlink()
@@ -89,7 +90,7 @@ def units(root: Path) -> Iterator[UnitPlace]:
 
 
 def zero_units(root: Path, wanted: Callable[[UnitPlace], bool]) -> int:
-    """Of these units nothing was written; how many."""
+    """Zeros these units, as if they were never written; gives their number."""
     count = 0
     for unit in list(units(root)):
         if wanted(unit):
@@ -100,7 +101,8 @@ def zero_units(root: Path, wanted: Callable[[UnitPlace], bool]) -> int:
 
 
 def drop_empty_queue_files(root: Path) -> None:
-    """Files of zeros only were not made yet; of a queue the first one stays."""
+    """Removes queue files of zeros only, as if they were not made yet; each queue keeps its first
+    file."""
     for path in queue_files(root):
         is_first = path == min(path.parent.iterdir())
         if not is_first and not path.read_bytes().strip(b"\0"):
@@ -139,7 +141,7 @@ def index_header(path: Path) -> IndexHeader:
 
 
 def write_checkpoint(root: Path, physic: int, logics: int, index: int) -> None:
-    """The first three fields; what 5.x has behind them stays."""
+    """Writes the first three fields of the checkpoint; those that 5.x has behind them stay."""
     path = root / "checkpoint"
     if not path.exists():
         path.write_bytes(bytes(CHECKPOINT_SIZE))
@@ -147,7 +149,7 @@ def write_checkpoint(root: Path, physic: int, logics: int, index: int) -> None:
 
 
 def write_abort(root: Path, version: str) -> None:
-    """As a killed broker of the version leaves it."""
+    """Writes the file ``abort`` as a killed broker of the version leaves it."""
     (root / "abort").write_text("" if version == "4.9.3" else "12345")
 
 

@@ -1,4 +1,5 @@
-"""The engine on many stores at once: each is opened, written to, dumped, asked and shut down."""
+"""Runs the engine on many stores at once: it opens each, writes to it, dumps and queries it, and
+shuts it down."""
 
 from __future__ import annotations
 
@@ -16,15 +17,16 @@ Rows = dict[str, list[Row]]
 #: A message, or those of a batch.
 Put = MessageExtBrokerInner | list[MessageExtBrokerInner]
 
-#: A start or a stop of the engine mostly waits.
+#: Visits at a time; a start or a stop of the engine is mostly waiting.
 THREADS = 12
 
 
 @dataclass
 class Visit:
-    """What the engine does with the store ``root``: put ``messages``, delete what has expired when
-    it ``expires``, then say what it has, with the messages at the offsets ``look``, the hits of the
-    (topic, key) ``ask``, and one message at each (topic, queue id, queue offset) of ``pull``."""
+    """What the engine is to do with the store ``root``: put ``messages``; with ``expires``, delete
+    expired log files; and then dump the store, with the messages at the physical offsets ``look``,
+    the hits of each (topic, key) in ``ask``, and one message at each (topic, queue id, queue
+    offset) in ``pull``."""
 
     root: Path
     values: Row
@@ -37,7 +39,8 @@ class Visit:
 
 @dataclass
 class Visited:
-    """What it said. ``why``: it did not start; ``error``: it started, and did not get to a stop."""
+    """What the engine said. ``why`` is the reason when it did not start, and ``error`` when it
+    started and did not come to a proper stop."""
 
     why: str = ""
     error: str = ""
@@ -49,7 +52,8 @@ class Visited:
 
     @cached_property
     def messages(self) -> dict[int, Row]:
-        """By physical offset: the log as far as the engine can read it, and what was looked at."""
+        """The messages by physical offset: those of the log, as far as the engine can read it, and
+        those of ``Visit.look``."""
         found = {row["physicalOffset"]: row for row in self.rows.get("message", [])}
         for row in self.rows.get("look", []):
             if row["message"] is not None:
@@ -58,8 +62,8 @@ class Visited:
 
     @cached_property
     def units(self) -> dict[tuple[str, int, int], tuple[int, int]]:
-        """(topic, queue id, queue offset) → (physical offset, size); what was never written, and
-        pre-blank units, are left out."""
+        """(topic, queue id, queue offset) → (physical offset, size) of each unit, but for units
+        that were never written and pre-blank units."""
         return {
             (row["topic"], row["queueId"], row["queueOffset"]): (row["physicalOffset"], row["size"])
             for row in self.rows.get("unit", [])
@@ -68,7 +72,7 @@ class Visited:
 
     @cached_property
     def hits(self) -> dict[tuple[str, str], set[int]]:
-        """(topic, key) → physical offsets that a query gives."""
+        """(topic, key) → physical offsets of the messages that a query for it gives."""
         return {
             (row["topic"], row["key"]): set(row["physicalOffsets"])
             for row in self.rows.get("query", [])
@@ -76,7 +80,7 @@ class Visited:
 
     @cached_property
     def pulled(self) -> dict[tuple[str, int, int], Row]:
-        """(topic, queue id, queue offset) → the answer to a pull of one message there."""
+        """(topic, queue id, queue offset) → the answer to a pull of one message from there."""
         return {
             (row["asked"]["topic"], row["asked"]["queueId"], row["asked"]["offset"]): row["answer"]
             for row in self.rows.get("pull", [])
@@ -99,8 +103,8 @@ class LogRange(NamedTuple):
 
 
 def visit(engine: Engine, visits: Sequence[Visit]) -> list[Visited]:
-    """Does them all; where one did not come to an end the engine's process is ended, and only the
-    next :func:`visit` needs another."""
+    """Does all visits. When one did not come to its end, the engine's process is ended afterwards,
+    and the next call needs a new one."""
     requests = [_request(one) for one in visits]
     answers = engine.ask("visit", stores=requests, threads=THREADS)
     done = []
@@ -136,7 +140,7 @@ def _request(one: Visit) -> Row:
 
 
 def values_at(root: Path, values: Row) -> Row:
-    """Settings of a store that lies at ``root``, which some of them name as ``{root}``."""
+    """The settings for a store at ``root``, with this path in place of ``{root}``."""
     return {
         name: value.replace("{root}", str(root)) if isinstance(value, str) else value
         for name, value in values.items()
