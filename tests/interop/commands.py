@@ -1,4 +1,4 @@
-"""rmqctl as a process on a store that an engine writes too."""
+"""Runs rmqctl as a process on a store of the engine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.interop.stores import conf_text
 
 
 def only(version: str) -> pytest.MarkDecorator:
-    """A test of what the other version does in another way, or has not."""
+    """Marks a test for one version, of what the other version does differently or does not have."""
     group = pytest.mark.xdist_group(f"interop-{version}")
     return pytest.mark.parametrize("version", [pytest.param(version, marks=group)], indirect=True)
 
 
 class Rmqctl:
-    """Runs commands on the store at ``root`` with a ``broker.conf`` of these settings."""
+    """Runs commands on the store at ``root``, with these settings as its ``broker.conf``."""
 
     def __init__(self, root: Path, values: Row) -> None:
         conf = root.with_name(root.name + ".broker.conf")
@@ -27,7 +27,8 @@ class Rmqctl:
         self._here = ["--store", str(root), "--broker-conf", str(conf), "--format", "ndjson"]
 
     def __call__(self, *arguments: str, code: int = 0) -> list[Row]:
-        """The rows of a command that ends with ``code``; the last is the summary, if it has one."""
+        """The rows that a command prints; it must end with ``code``. The last row is the summary,
+        if the command has one."""
         done = processes.run("rmqctl", *arguments, *self._here)
         assert done.returncode == code, done.stdout[-2000:] + done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]

@@ -26,7 +26,7 @@ SIGNS = {"full": "✓", "partly": "◐", "named": "✗"}
 
 
 class Feature(NamedTuple):
-    """A row: what it is, the first version that has it, and what stands beside the signs."""
+    """A row of the page: a feature, the first version that has it, and a note."""
 
     text: str
     note: str = ""
@@ -208,7 +208,7 @@ read |
 
 
 class _Collector:
-    """Keeps the tests that a pytest run has found."""
+    """A plugin of pytest that keeps the tests which a run has collected."""
 
     def __init__(self) -> None:
         self.items: list[pytest.Item] = []
@@ -218,7 +218,7 @@ class _Collector:
 
 
 def proven(items: Iterable[pytest.Item]) -> dict[tuple[str, str], str]:
-    """The level of each feature in each version; the lowest that a test claims counts."""
+    """The level of each feature in each version: the lowest that any of its tests claims."""
     levels: dict[tuple[str, str], str] = {}
     order = list(SIGNS)
     for item in items:

@@ -1,5 +1,5 @@
-"""The engines as fixtures. Where they cannot be had, the tests are skipped, and the reason is one
-line; with RMQCTL_INTEROP=require (as in CI) they fail instead."""
+"""The engines as fixtures. On a machine where they cannot be built the tests are skipped, with the
+reason in one line; with RMQCTL_INTEROP=require (as in CI) they fail instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.interop.engine import VERSIONS, Engine, NotAvailable, Row, build
 from tests.interop.stores import Messages, settings
 
 StartEngine = Callable[[], Engine]
-#: Gives a store of so many messages, and the settings that it was written with.
+#: Gives a store with so many messages, and the settings with which it was written.
 Sound = Callable[[int], tuple[Path, Row]]
 
 
@@ -36,7 +36,7 @@ def built() -> None:
 
 @pytest.fixture(
     scope="session",
-    # One process of the tests runs all tests of a version, so that Java starts once for them.
+    # All tests of a version run in one process, so that Java is started once for them.
     params=[pytest.param(v, marks=pytest.mark.xdist_group(f"interop-{v}")) for v in VERSIONS],
 )
 def version(request: pytest.FixtureRequest) -> str:
@@ -48,7 +48,7 @@ def version(request: pytest.FixtureRequest) -> str:
 def start_engine(
     built: None, version: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartEngine]:
-    """Gives the version's running engine, a fresh one after a kill."""
+    """A function that gives the version's running engine; after a kill, a new one."""
     running: list[Engine] = []
 
     def start() -> Engine:
@@ -64,8 +64,8 @@ def start_engine(
 
 @pytest.fixture(scope="session")
 def sound(start_engine: StartEngine, tmp_path_factory: pytest.TempPathFactory) -> Sound:
-    """``sound(messages)``: a sound store of the engine's own, of many files, stopped cleanly.
-    Nobody writes there: tests take a copy."""
+    """``sound(messages)`` gives a sound store of many files, written by the engine and stopped
+    cleanly. It is shared: a test that changes it takes a copy."""
     made: dict[int, tuple[Path, Row]] = {}
 
     def of(messages: int) -> tuple[Path, Row]:

@@ -20,7 +20,7 @@ def _write(root: Path, path: Path, position: int, data: bytes) -> list[Row]:
 
 
 def _flip(chance: random.Random, root: Path, part: str, end: int | None = None) -> list[Row]:
-    """One bit of one byte that is not zero, so of something written."""
+    """Flips one bit of a byte that is not zero, so that it is in something that was written."""
     path = chance.choice(_files(root, part))
     data = path.read_bytes()[:end]
     written = [at for at, byte in enumerate(data) if byte]
@@ -58,7 +58,7 @@ def delete_log_file(chance: random.Random, root: Path) -> list[Row]:
 
 
 def delete_queues(chance: random.Random, root: Path) -> list[Row]:
-    """A file of a queue, a queue, a topic or all."""
+    """Deletes a file of a queue, a queue, all queues of a topic, or all queues."""
     path = chance.choice(_files(root, "consumequeue"))
     for _ in range(chance.randrange(4)):
         path = path.parent
@@ -89,7 +89,7 @@ KINDS: list[Callable[[random.Random, Path], list[Row]]] = [
 
 
 def random_damage(chance: random.Random, root: Path) -> tuple[str, list[Row]]:
-    """What was done in words, and the operations; half of the stores look killed, too."""
+    """The damage in words, and its operations; half of the stores also look as if killed."""
     kind = chance.choice(KINDS)
     ops = kind(chance, root)
     killed = chance.random() < 0.5
@@ -100,7 +100,7 @@ def random_damage(chance: random.Random, root: Path) -> tuple[str, list[Row]]:
 
 
 def swap_log_files(chance: random.Random, root: Path) -> list[Row]:
-    """Two files of the log have each other's content."""
+    """Swaps the content of two files of the log."""
     one, other = chance.sample(_files(root, "commitlog"), 2)
     return [
         *_write(root, one, 0, other.read_bytes()),
@@ -109,7 +109,7 @@ def swap_log_files(chance: random.Random, root: Path) -> list[Row]:
 
 
 def zero_page(chance: random.Random, root: Path) -> list[Row]:
-    """A page that never came to disk, of any file that has one."""
+    """Zeros a page of a file, as if it had never been written to disk."""
     parts = [path for part in ("commitlog", "consumequeue", "index") for path in _files(root, part)]
     path = chance.choice([path for path in parts if path.stat().st_size > _PAGE])
     pages = path.stat().st_size // _PAGE
@@ -117,7 +117,7 @@ def zero_page(chance: random.Random, root: Path) -> list[Row]:
 
 
 def wild_field(chance: random.Random, root: Path) -> list[Row]:
-    """One of the first fields of a record, or of a unit, holds anything."""
+    """Writes any number into one of the first fields of a record, or of a unit."""
     if chance.random() < 0.5:
         path = chance.choice(_files(root, "commitlog"))
         data = path.read_bytes()
@@ -187,7 +187,8 @@ FAULTS = [*KINDS, swap_log_files, zero_page, wild_field, wild_field, truncate_an
 
 
 def random_fault(chance: random.Random, root: Path) -> tuple[str, list[Row]]:
-    """:func:`random_damage` of more kinds; a store that looks killed may have any checkpoint."""
+    """As :func:`random_damage`, with more kinds; a store that looks as if killed may also have
+    another checkpoint."""
     kind = chance.choice(FAULTS)
     ops = kind(chance, root)
     killed = chance.random() < 0.5

@@ -1,7 +1,7 @@
-"""The real engine as a process: built once with Maven, driven by lines of JSON.
+"""The real engine as a process, which is built once with Maven and driven by lines of JSON.
 
-One Java process of a version serves many stores, one after the other. Maven's own cache holds the
-engine; what is compiled here lies in ``driver/*/target`` and is made again when its sources change.
+One Java process of a version serves many stores, one after the other. The engine itself is in
+Maven's own cache; the driver is compiled into ``driver/*/target``, again when its sources change.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _JAVA = [
     "java",
     "-Xmx512m",
     "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",  # a short life: a better compiler would not pay
-    # Nor does a check of the classes that javac and the engine's makers have compiled.
+    "-XX:TieredStopAtLevel=1",  # for so short a run the better compiler does not pay
+    # Nor does it to verify the byte code, all of which comes from known compilers.
     *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
     *("--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"),
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
-    # A full disk of the machine is not what these tests are about.
+    # A machine whose disk is rather full shall not make the engine refuse messages, or clean up.
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
     "-Drocketmq.client.logUseSlf4j=true",
-    # Each server that listens would make an RSA key and a certificate, else, five seconds of
-    # processor time for a broker and its name server; clients that speak TLS do so with `serve`.
+    # With TLS each server that listens would make an RSA key and a certificate: five seconds of
+    # processor time for a broker and its name server. TLS is tested with clients of `serve`.
     "-Dtls.server.mode=disabled",
-    # A consumer would look for its retry topic after twenty seconds.
+    # Else a consumer would look for its retry topic only after twenty seconds.
     "-Drocketmq.client.rebalance.waitInterval=1000",
 ]
 
@@ -52,7 +52,7 @@ class NotAvailable(Exception):
 
 
 class EngineError(Exception):
-    """The driver could not do what it was asked; what Java said."""
+    """The driver could not do what it was asked to; the text is what Java said."""
 
 
 def build() -> None:
@@ -87,7 +87,7 @@ def build() -> None:
 
 
 def _has_jars() -> bool:
-    """Whether what the last build used is still in Maven's cache."""
+    """Whether the libraries that the last build used are still in Maven's cache."""
     return all(Path(jar).exists() for module in MODULES.values() for jar in _jars(module))
 
 
@@ -99,14 +99,14 @@ def _jars(module: str) -> list[str]:
 
 
 class Engine:
-    """A Java process with a version of the engine."""
+    """A Java process with one version of the engine."""
 
     def __init__(self, version: str, log: Path) -> None:
         module = MODULES[version]
         self.version = version
         self._log = log
         classpath = ":".join([str(DRIVER / module / "target" / "classes"), *_jars(module)])
-        # Whatever the engine keeps in a home directory goes beside the log, not into the user's.
+        # What the engine writes into the home directory goes beside the log instead.
         own = [f"-Dinterop.engine={module[-1]}", f"-Duser.home={log.parent}"]
         command = [*_JAVA, *own, "-cp", classpath, "interop.Main"]
         with log.open("ab") as errors:
@@ -119,7 +119,10 @@ class Engine:
         return self._process.poll() is None
 
     def ask(self, what: str, **values: Any) -> Any:
-        """One request and its answer. :raises EngineError: it failed, or the process has ended."""
+        """Sends one request, and gives its answer.
+
+        :raises EngineError: it failed, or the process has ended.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = json.dumps({"do": what, **values})
@@ -138,7 +141,7 @@ class Engine:
         return answer["ok"]
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed or closed by the engine."""
+        """Ends the process with SIGKILL, so that the engine flushes and closes nothing."""
         self._process.kill()
         self._process.communicate()
 
@@ -150,10 +153,12 @@ class Engine:
 
 
 class EngineStore:
-    """A directory on which the engine is started. ``is_open`` is false when it refused to start;
-    ``why`` says more when it had loaded and the lock was somebody else's.
+    """A store on which the engine was started. ``is_open`` is false when it did not start;
+    ``is_loaded`` then tells whether it had read the store, and ``why`` what stopped it after that,
+    such as a lock that another process holds.
 
-    :param delivers: 4.9.3 delivers delayed messages that are due, from the second second on.
+    :param delivers: 4.9.3 delivers delayed messages that are due, beginning a second after the
+        start.
     """
 
     def __init__(self, engine: Engine, root: Path, settings: Row, delivers: bool) -> None:
@@ -173,7 +178,7 @@ class EngineStore:
         return results
 
     def dump(self) -> dict[str, list[Row]]:
-        """What the engine says of the store: rows of the golden data, by kind."""
+        """What the engine says of the store: rows as in the golden data, by their kind."""
         to = self.root.with_name(self.root.name + ".dump.ndjson")
         self.engine.ask("dump", store=self.name, to=str(to))
         rows: dict[str, list[Row]] = {}
@@ -185,28 +190,30 @@ class EngineStore:
         return rows
 
     def ends(self) -> dict[str, list[Row]]:
-        """Of :meth:`dump` where log and queues begin and end; no message is read."""
+        """The rows of :meth:`dump` that tell where log and queues begin and end; the engine reads
+        no message for them."""
         rows: dict[str, list[Row]] = {}
         for row in self.engine.ask("ends", store=self.name):
             rows.setdefault(row["kind"], []).append(row)
         return rows
 
     def look(self, offset: int) -> Row | None:
-        """``lookMessageByOffset``: the row of the message; None when there is none."""
+        """The row of the message at a physical offset (``lookMessageByOffset``), if there is
+        one."""
         row: Row | None = self.engine.ask("look", store=self.name, offset=offset)
         return row
 
     def query(self, topic: str, key: str) -> Row:
-        """The row of a query by a key."""
+        """The engine's answer to a query by key, as a row."""
         row: Row = self.engine.ask("query", store=self.name, topic=topic, key=key)
         return row
 
     def settle(self) -> None:
-        """Returns when the engine has dispatched all that it holds."""
+        """Waits until the engine has dispatched its whole log."""
         self.engine.ask("settle", store=self.name)
 
     def compress(self, how: str, body: bytes) -> bytes:
-        """A body as this version's client compresses it: ZLIB, LZ4 or ZSTD."""
+        """Compresses a body as this version's client does it; ``how`` is ZLIB, LZ4 or ZSTD."""
         text = b64encode(body).decode()
         packed: str = self.engine.ask("compress", store=self.name, how=how, body=text)
         return b64decode(packed)
@@ -216,13 +223,13 @@ class EngineStore:
 
 
 def host_text(host: Host) -> str:
-    """``address|port``, as the golden rows have it."""
+    """A host as ``address|port``, as it is written in the golden rows."""
     address, port = host
     return f"{ip_address(address)}|{port}"
 
 
 def message_row(message: MessageExtBrokerInner) -> Row:
-    """A message in the driver's form."""
+    """A message as a row for the driver."""
     return {
         "topic": message.topic,
         "queueId": message.queue_id,

@@ -1,7 +1,7 @@
-"""RocketMQ's client for Go (rocketmq-client-go v2) as a process: built once, driven by JSON.
+"""RocketMQ's client for Go (rocketmq-client-go v2) as a process, built once and driven by JSON.
 
-What is built lies in ``build/``, and is made again when ``goclient/`` changes. What the client
-needs comes from Go's module proxy, or its own cache, and is held to ``go.sum``.
+The program is built into ``build/``, again when ``goclient/`` changes. The modules that it needs
+come from Go's cache or its module proxy, and are checked against ``go.sum``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 SOURCES = Path(__file__).parent / "goclient"
 _BUILT = Path(__file__).parents[2] / "build" / "goclient"
-#: Without an optimiser and without C: half of the time, for a program that runs some seconds.
+#: Building without the optimiser and without C takes half of the time, and the program runs for
+#: some seconds only.
 _BUILD = ("build", "-trimpath", "-ldflags=-s -w", "-gcflags=all=-N -l")
 
 
@@ -27,16 +28,16 @@ class NotAvailable(Exception):
 
 
 class GoError(Exception):
-    """The client could not do what it was asked; what it said."""
+    """The client could not do what it was asked to; the text is what it said."""
 
 
 class GaveUp(GoError):
-    """A client had no answer in the three seconds that it waits, which nobody can prolong. Whether
-    its message was stored is not known, so what follows says nothing of a broker."""
+    """A client got no answer in the three seconds that it waits, which cannot be changed. Whether
+    its message was stored is unknown, so that what follows proves nothing about a broker."""
 
 
 def build() -> Path:
-    """The program, compiled unless that was done for the same sources.
+    """The program; it is compiled, unless that was done for the same sources before.
 
     :raises NotAvailable: it cannot be built on this machine.
     :raises GoError: the sources do not compile.
@@ -83,7 +84,7 @@ def _go(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class GoClient:
-    """A process with clients; ``log`` has what they say of themselves."""
+    """A process that runs clients; they write their log to ``log``."""
 
     def __init__(self, program: Path, log: Path) -> None:
         self._log = log
@@ -105,9 +106,9 @@ class GoClient:
         self._process.communicate()
 
     def ask(self, what: str, **values: Any) -> Any:
-        """One request and its answer.
+        """Sends one request, and gives its answer.
 
-        :raises GaveUp: a client did not get its own in time.
+        :raises GaveUp: a client did not get an answer in time.
         :raises GoError: it failed, or the process has ended.
         """
         assert self._process.stdin is not None and self._process.stdout is not None

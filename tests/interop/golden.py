@@ -33,14 +33,14 @@ DLEDGER: Row = {"enableDLegerCommitLog": True, "dLegerGroup": "golden", "dLegerS
 
 
 def files_of(root: Path) -> dict[str, int]:
-    """The files that tell what a start has left, with their lengths."""
+    """The files of a store that show what a start of the engine has left, with their lengths."""
     parts = ("commitlog", "consumequeue", "index", "dledger-n0")
     files = (path for part in parts for path in sorted((root / part).rglob("*")) if path.is_file())
     return {str(path.relative_to(root)): path.stat().st_size for path in files}
 
 
 def what_the_engine_did(engine: Engine, root: Path, config: Row) -> Row:
-    """``engine`` of a damage case."""
+    """What the engine did with a damaged store: the member ``engine`` of a damage case."""
     store = engine.open(root, config)
     if not store.is_open:
         return {"load": False}
@@ -81,7 +81,7 @@ def add_store(engine: Engine, arguments: argparse.Namespace, scratch: Path) -> N
     name = arguments.name
     archive = new_file(GOLDEN / f"{name}.tar.xz")
     chance = random.Random(arguments.seed)
-    # A log of DLedger has no light queues: its encoder names no queue but the message's own.
+    # No light queues in a log of DLedger: its encoder writes only the message's own queue.
     config = settings(chance, False if arguments.dledger else None)
     root = scratch / name
     messages = Messages(chance, config, VERSION)

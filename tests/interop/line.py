@@ -1,4 +1,4 @@
-"""A line between a slave and its master that is cut in the midst of a frame, held, or closed."""
+"""A line between a slave and its master, which can be cut inside a frame, held, or closed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _READ_SIZE = 1 << 14
 
 
 class _Frames:
-    """Where in the bytes of a master the line is to be cut."""
+    """Finds where the line is to be cut in the bytes that a master sends."""
 
     def __init__(self, cuts: deque[str]) -> None:
         self._cuts = cuts
@@ -23,8 +23,8 @@ class _Frames:
         self._missing = 0
 
     def passing(self, data: bytes) -> tuple[int, str]:
-        """How many of the bytes that begin with these still pass, and which cut follows; with an
-        empty name all do, and none."""
+        """How many bytes, counted from the first of ``data``, still pass, and which cut comes after
+        them. An empty name: all of ``data`` passes, and there is no cut."""
         at = 0
         while at < len(data):
             if self._missing:
@@ -37,19 +37,19 @@ class _Frames:
                 continue
             _, size = FRAME.unpack(self._head)
             self._head, self._missing = b"", size
-            # A sign of life has nothing that could be torn.
+            # A heartbeat is a head alone, and has nothing to tear.
             if size and self._cuts:
                 where = self._cuts.popleft()
-                # Of a head that has come in pieces the first ones are gone already.
+                # If a head comes in pieces, the first ones have passed already.
                 return (max(at - 5, 0) if where == "head" else at + size // 2), where
         return len(data), ""
 
 
 class Line:
-    """What connects to ``address`` is connected to another place, ``leads_to``.
+    """Forwards connections to ``address`` to another address, ``leads_to``.
 
-    ``cuts`` are those that are to come, one of each connection: in the ``head`` of a frame that has
-    some of the log, or in its ``body``.
+    ``cuts`` are the cuts that are still to come, one for each connection: in the ``head`` of a
+    frame that has a part of the log, or in its ``body``.
     """
 
     def __init__(self, leads_to: str) -> None:
@@ -57,7 +57,7 @@ class Line:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.cuts: deque[str] = deque()
-        #: Cuts that have come.
+        #: The cuts that were done, in order.
         self.been_cut: list[str] = []
         self._flows, self._is_allowed = threading.Event(), threading.Event()
         self._flows.set()
@@ -71,7 +71,7 @@ class Line:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-        # Who waits to accept is woken by that.
+        # This wakes the thread that waits in accept().
         _end(self._listener)
         self._is_allowed.set()
         self._listener.close()
@@ -80,16 +80,16 @@ class Line:
                 one.close()
 
     def hold(self) -> None:
-        """Nothing passes any more, either way, and nobody is told."""
+        """Lets nothing pass any more, in either direction, with connections open."""
         self._flows.clear()
 
     def release(self) -> None:
-        """What was held passes."""
+        """Lets everything pass again, also what was held."""
         self._flows.set()
 
     def close(self) -> None:
-        """Ends what is connected; who connects then waits for :meth:`allow`. When this returns the
-        master has seen to it."""
+        """Ends all connections; new ones wait for :meth:`allow`. When this returns, the master has
+        closed its ends, too."""
         self._is_allowed.clear()
         self._flows.set()
         for near, _ in self._ends:
@@ -108,7 +108,7 @@ class Line:
         thread.start()
 
     def _accept(self) -> None:
-        # Until the listener is closed.
+        # Ends when the listener is closed.
         with suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
@@ -117,7 +117,8 @@ class Line:
                 try:
                     far = socket.create_connection((host, int(port)))
                 except OSError:
-                    # Nobody is there: who is told so at once would ask again at once.
+                    # Nothing listens there. A client that learns so at once would try at once
+                    # again.
                     time.sleep(0.2)
                     near.close()
                     continue
@@ -134,7 +135,8 @@ class Line:
                 while len(data) < count and (more := _received(source)):
                     data += more
                 data = data[:count]
-            # To its end, also where nobody takes it: that of a master says that it has ended.
+            # Goes on when nobody takes the bytes: the end of a master's bytes shows that it has
+            # closed the connection.
             with suppress(OSError):
                 sink.sendall(data)
         if cut:
@@ -144,7 +146,7 @@ class Line:
 
 
 def _received(source: socket.socket) -> bytes:
-    """What comes next; empty: nothing more."""
+    """The next bytes of a connection; empty at its end."""
     with suppress(OSError):
         return source.recv(_READ_SIZE)
     return b""

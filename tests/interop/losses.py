@@ -1,5 +1,5 @@
-"""What the engine lost of a damaged store, and whether a finding stands for it: one at that place,
-or one at which the engine cut. A finding somewhere else explains nothing."""
+"""What the engine lost of a damaged store, and whether a finding of verify explains each loss: one
+at the same place, or one at the place where the engine cut. Findings elsewhere explain nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LAST = re.compile(r"up to the record at (\d+)")
 
 
 class IndexPlace(NamedTuple):
-    """Where a key of a message stands in the sound store."""
+    """The place of an index item in the sound store."""
 
     path: str
     slot: int
@@ -32,14 +32,14 @@ class IndexPlace(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What verify said of the damaged store, before the engine had it."""
+    """What verify said of the damaged store, before the engine was started on it."""
 
     findings: list[Finding]
     summary: Summary
 
 
 def index_places(root: Path, geometry: Geometry) -> dict[tuple[int, int], list[IndexPlace]]:
-    """(key hash, physical offset) → its places, of every index item of a store."""
+    """(key hash, physical offset) → the places of the index items that hold both."""
     service = IndexService(root / "index", geometry)
     places = defaultdict(list)
     for file in service.files():
@@ -56,8 +56,9 @@ def index_places(root: Path, geometry: Geometry) -> dict[tuple[int, int], list[I
 
 
 def identity(row: Row) -> tuple[object, ...]:
-    """What makes a message: of a prepared or rolled back one, whose topic and queue nothing in the
-    store repeats, its place and body."""
+    """The values by which a message counts as the same: its place and body, and its topic and
+    queue. Of a prepared or rolled back message, topic and queue do not count, for no queue has
+    it, so that damage to them cannot be noticed."""
     names = ["physicalOffset", "bodySha256"]
     if row["sysFlag"] & TRANSACTION_TYPE_MASK in (0, TRANSACTION_COMMIT_TYPE):
         names += ["topic", "queueId"]
@@ -65,8 +66,8 @@ def identity(row: Row) -> tuple[object, ...]:
 
 
 def with_what_lies_behind(sound: Rows, said: Rows, store: EngineStore) -> Rows:
-    """``said``, and the messages and keys behind the first place that the engine cannot read, where
-    its dump ends."""
+    """``said``, completed with the messages and keys behind the first place that the engine cannot
+    read: a dump of the engine ends there."""
     known = {row["physicalOffset"] for row in said.get("message", [])}
     messages = list(said.get("message", []))
     asked = {(row["topic"], row["key"]) for row in said.get("query", [])}
@@ -93,7 +94,7 @@ def lost_messages(sound: Rows, said: Rows) -> list[Row]:
 
 
 def lost_units(sound: Rows, said: Rows) -> list[Row]:
-    """Units of messages that a consumer does not get any more from their place in the queue."""
+    """The units whose message a consumer no longer gets at that place in the queue."""
     names = ("topic", "queueId", "queueOffset", "physicalOffset", "size")
     kept = {tuple(row[name] for name in names) for row in said.get("unit", [])}
     return [row for row in sound["unit"] if tuple(row[name] for name in names) not in kept]
@@ -114,8 +115,8 @@ def lost_keys(sound: Rows, said: Rows) -> list[tuple[str, str, int]]:
 
 
 def explains_log(found: Finding, offset: int, verdict: Verdict, engine_end: int) -> bool:
-    """Whether a finding says that the record at ``offset`` is lost, or that the engine would cut
-    the log where it did, before it."""
+    """Whether a finding says that the record at ``offset`` is lost, or that the engine cuts the log
+    before it, at ``engine_end``."""
     place = found.physical_offset
     if place is None:
         return False
@@ -124,7 +125,7 @@ def explains_log(found: Finding, offset: int, verdict: Verdict, engine_end: int)
     if found.severity == INFO:
         return False
     if found.code == "unit-points-past-log-end":
-        # Where the log's last files are gone only queues and index still know of their messages.
+        # When the log's last files are gone, only queues and index still tell of their messages.
         return min(verdict.summary.max_offset, engine_end) <= offset
     if place == offset:  # a record of another topic, as its queue and the index tell
         return True
@@ -137,8 +138,8 @@ def explains_log(found: Finding, offset: int, verdict: Verdict, engine_end: int)
 
 
 def explains_queue(found: Finding, row: Row) -> bool:
-    """Whether a finding says that the unit is lost, or one of its queue before it, at which the
-    engine cuts the queue."""
+    """Whether a finding says that the unit is lost, or a unit before it in the same queue, at which
+    the engine cuts the queue."""
     place = found.physical_offset
     if found.code in ("consumequeue-missing", "dispatch-behind"):
         return place is not None and place <= row["physicalOffset"]
@@ -156,8 +157,8 @@ def explains_key(
     geometry: Geometry,
     items: dict[tuple[str, int], int],
 ) -> bool:
-    """Whether a finding names the key's message, its slot, an item of its slot, or the header or
-    the whole of its file. ``items``: (file, number) → slot, of all items."""
+    """Whether a finding is about the key's message, its slot, an item of this slot, or the header
+    or the whole of its index file. ``items`` has the slot of each item by (file, number)."""
     if found.structure not in ("index", "directory"):
         return False
     if found.physical_offset is not None:
@@ -182,7 +183,7 @@ def explains_key(
 def unexplained(
     root: Path, geometry: Geometry, sound: Rows, said: Rows, verdict: Verdict
 ) -> Iterator[str]:
-    """What the engine lost of the store ``root`` (which is sound) and no finding explains."""
+    """What the engine lost and no finding explains; ``root`` is the store before the damage."""
     findings = verdict.findings
     end = said["store"][0]["maxPhyOffset"]
     gone = set()
@@ -210,8 +211,8 @@ def _unexplained_keys(
     known = index_places(root, geometry)
     items = {(p.path, p.index_no): p.slot for places in known.values() for p in places}
     last = max((path for path, _ in items), default="")
-    # After a crash the engine throws away an index file that is newer than the checkpoint, and
-    # indexes again only what its recovery comes by; the finding says so.
+    # After a crash the engine throws away an index file that is newer than the checkpoint, and then
+    # indexes only those messages again that its recovery reads; the finding says so.
     thrown = any(found.code == "unclean-shutdown" for found in findings)
     for topic, key, offset in lost:
         places = known.get((index_key_hash(topic, key), offset), [])

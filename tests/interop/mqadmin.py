@@ -23,17 +23,17 @@ KEY, UNIQUE_KEY = "order-2", "7F00000100002A139F2B4E3D0C0A0002"
 
 
 class Command(NamedTuple):
-    """One call. ``{…}`` in the arguments is filled in by the test: ``broker``, the broker's
-    address, and ``id``, that of a message which this broker has stored. ``level`` says whether the
-    answers are the same, field by field, but for times, rates and addresses; or how they differ, by
-    ``note``."""
+    """One call of mqadmin. The test replaces ``{broker}`` in the arguments by the broker's address,
+    and ``{id}`` by the id of a message that this broker has stored. ``level`` says whether the
+    answers are the same, field by field, apart from times, rates and addresses; if not, ``note``
+    says how they differ."""
 
     name: str
     class_name: str
     arguments: str
     level: str = "same"
     note: str = ""
-    #: What begins the lines that differ for the reason of the note.
+    #: The beginnings of those lines that differ for the reason in the note.
     other_lines: str = ""
 
 
@@ -100,7 +100,7 @@ COMMANDS = (
             "never: it deletes files"),
 )  # fmt: skip
 
-#: What differs from one run to the next.
+#: Patterns of what differs between two runs in any case.
 _MASKS = (
     (r"(@|Lambda\$\d+/0x)[0-9a-f]+(@[0-9a-f]+)?", "OBJECT"),
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
@@ -114,8 +114,8 @@ _MASKS = (
 
 
 def masked(text: str) -> list[str]:
-    """The lines of an answer without what differs, in an order of their own: tables of Java have
-    none."""
+    """The lines of an answer without what differs in any case, sorted: Java's tables come in no
+    fixed order."""
     for pattern, word in _MASKS:
         text = re.sub(pattern, word, text)
     lines = (" ".join(line.split()) for line in text.splitlines())

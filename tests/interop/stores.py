@@ -1,6 +1,6 @@
-"""Random stores: their settings, the messages in them, and what rmqctl reads there.
+"""Random stores: their settings, the messages to put into them, and what rmqctl reads from them.
 
-The same message goes to either side, so one generator serves rmqctl and the engine.
+One generator of messages serves both rmqctl and the engine, so that both get the same ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ PREPARED, COMMIT, ROLLBACK = (
 
 
 def settings(chance: random.Random, light_queues: bool | None = None) -> Row:
-    """Sizes with which files roll after some dozens of messages, and switches at random."""
+    """Settings with files so small that a new one begins every few dozen messages, and random
+    switches."""
     if light_queues is None:
         light_queues = chance.random() < 0.6
     return {
@@ -61,12 +62,12 @@ def conf_text(values: Row) -> str:
 
 
 class Messages:
-    """Messages of every kind, numbered through; ``take`` gives the next ones.
+    """Messages of every kind, numbered from 0; ``take`` gives the next ones.
 
-    Where light queues are on, two kinds are left out at which an engine's own dispatch stops for
-    good, failing on them again and again: of 4.9.3 a message without any property
-    (``DefaultMessageStore#checkMultiDispatchQueue``), of 5.3.3 an extra queue that is no light one
-    (``ConsumeQueue#multiDispatchLmqQueue``).
+    With light queues two kinds are left out, because the engine's own dispatch fails on them again
+    and again, and never gets on: for 4.9.3 a message without any property
+    (``DefaultMessageStore#checkMultiDispatchQueue``), for 5.3.3 a further queue that is not a light
+    one (``ConsumeQueue#multiDispatchLmqQueue``).
     """
 
     def __init__(self, chance: random.Random, values: Row, version: str) -> None:
@@ -80,7 +81,7 @@ class Messages:
         return [self.message() for _ in range(count)]
 
     def plain(self) -> MessageExtBrokerInner:
-        """One without transaction, delay or light queues, as a batch may hold it."""
+        """A message that may be in a batch: without transaction, delay or light queues."""
         chance, number = self._chance, self._number
         self._number += 1
         properties = {"UNIQ_KEY": f"{chance.getrandbits(128):032X}"}
@@ -117,7 +118,7 @@ class Messages:
         return message
 
     def batch(self) -> list[MessageExtBrokerInner]:
-        """Messages of one queue, host and time."""
+        """Messages for a batch: all of one queue, host and time."""
         first = self.plain()
         batch = [first]
         for _ in range(self._chance.randint(1, 5)):
@@ -132,7 +133,7 @@ class Messages:
 def put_by_rmqctl(
     root: Path, config: MessageStoreConfig, messages: Messages, count: int
 ) -> list[Record]:
-    """Messages one by one, as streams and in batches; what the store then has in all."""
+    """Puts messages one by one, as a stream and in batches; gives all records of the store then."""
     with MessageStore(root, config, writable=True, create=True) as store:
         third = count // 3
         results = [store.put_message(message, flush=False) for message in messages.take(third)]
@@ -147,7 +148,8 @@ def put_by_rmqctl(
 def rows_of(
     root: Path, config: MessageStoreConfig, asked: dict[str, list[Row]]
 ) -> dict[str, list[Row]]:
-    """What rmqctl says of a store, in the engine's rows; pulls and queries as in ``asked``."""
+    """What rmqctl says of a store, as rows like the engine's; the pulls and queries are those of
+    ``asked``."""
     rows: dict[str, list[Row]] = {kind: [] for kind in ("message", "blank", "queue", "unit")}
     with MessageStore(root, config) as store:
         ends = {"minPhyOffset": store.min_offset, "maxPhyOffset": store.max_offset}
@@ -212,8 +214,8 @@ def pull_row(store: MessageStore, row: Row) -> Row:
 
 
 def normal(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
-    """Rows to be compared: hosts in rmqctl's spelling, a fixed order, no queue that is only in the
-    engine's memory."""
+    """The rows made comparable: hosts in rmqctl's spelling, in a fixed order, and without queues
+    that exist in the engine's memory only."""
     found = {
         kind: list(rows.get(kind, [])) for kind in ("store", "message", "blank", "get", "query")
     }
@@ -229,8 +231,9 @@ def normal(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
 
 
 def as_4_9_3_answers(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
-    """5.3.3 sends a consumer that asked far past a queue's end to that end, where 4.9.3 sends it to
-    the queue's first message when that has number 0. rmqctl answers as 4.9.3 does."""
+    """The rows of 5.3.3 with the one answer that 4.9.3, and rmqctl, give differently. A consumer
+    asks far past a queue's end: 5.3.3 sends it to that end, but 4.9.3 to the queue's first message
+    when this has queue offset 0."""
     answers = [
         {**row, "nextBeginOffset": 0}
         if row["status"] == "OFFSET_OVERFLOW_BADLY" and row["minOffset"] == 0
@@ -245,7 +248,7 @@ def _host(text: str) -> str:
 
 
 def assert_same(found: dict[str, list[Row]], wanted: dict[str, list[Row]]) -> None:
-    """Both sides say the same, kind by kind; the first difference is shown."""
+    """Compares the rows of both sides, kind by kind; the first difference is shown."""
     found, wanted = normal(found), normal(wanted)
     for kind, rows in wanted.items():
         for number, (one, other) in enumerate(zip(found[kind], rows, strict=False)):
@@ -254,7 +257,8 @@ def assert_same(found: dict[str, list[Row]], wanted: dict[str, list[Row]]) -> No
 
 
 def assert_agree(store: EngineStore, values: Row) -> dict[str, list[Row]]:
-    """The engine and rmqctl say the same of a store that the engine holds open; what they say."""
+    """Asserts that rmqctl says the same as the engine of a store that the engine has open; gives
+    what the engine says."""
     said = store.dump()
     if store.engine.version != "4.9.3":
         said = as_4_9_3_answers(said)
@@ -263,7 +267,7 @@ def assert_agree(store: EngineStore, values: Row) -> dict[str, list[Row]]:
 
 
 def assert_clean(root: Path, config: MessageStoreConfig, allowed: tuple[str, ...] = ()) -> Summary:
-    """verify has nothing to say but ``allowed`` codes of severity info."""
+    """Asserts that verify has no findings but those with ``allowed`` codes."""
     *findings, summary = verify(root, config)
     assert isinstance(summary, Summary)
     others = [f for f in findings if isinstance(f, Finding) and f.code not in allowed]
