@@ -3,8 +3,8 @@
     python -m tests.interop.batchstore
 
 writes ``tests/golden/later/batch-queues.tar.xz`` and ``batch-queues.json`` beside it, unless they
-are there: what the engine stores of messages and of records that hold several, in a topic with
-batch queues and in one without.
+are there: what the engine stores when it gets single messages and records that hold several, in a
+topic with batch queues and in one without.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.interop.engine import Engine, Row, build
 VALUES: Row = {
     "mappedFileSizeCommitLog": 16384,
     "mappedFileSizeConsumeQueue": 1000,
-    # Ten units.
+    # A file for ten units.
     "mapperFileSizeBatchConsumeQueue": 460,
     "maxHashSlotNum": 50,
     "maxIndexNum": 400,
 }
-#: The topic that the driver's engine knows as one with batch queues.
+#: The topic that has batch queues in the driver's engine.
 TOPIC = "BatchTopic"
 #: ``MessageSysFlag.NEED_UNWRAP_FLAG | INNER_BATCH_FLAG``.
 _INNER_BATCH = 0x40 | 0x80
@@ -34,7 +34,7 @@ _HOST = (bytes((10, 1, 2, 3)), 10911)
 
 
 def messages() -> list[MessageExtBrokerInner]:
-    """Of every third record of queue 0 the body holds several messages."""
+    """The messages to put; the body of every third one for queue 0 holds several messages."""
     made = []
     for number in range(66):
         queue_id = number % 3 % 2

@@ -3,8 +3,9 @@
     python -m tests.interop.compactionstore
 
 writes ``tests/golden/later/compaction.tar.xz`` and ``compaction.json`` beside it, unless they are
-there. Queue 0 was compacted twice, with messages stored before, between and behind; queue 1 never.
-Some messages have no keys, which are not copied, some no body, which removes what has their key.
+there. Queue 0 was compacted twice, with messages stored before, in between and after; queue 1 was
+never compacted. Some messages have no keys, and are not copied; some have no body, and remove the
+message with their key.
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ from tests.interop.engine import Engine, Row, build
 VALUES: Row = {
     "mappedFileSizeCommitLog": 32768,
     "mappedFileSizeConsumeQueue": 2000,
-    # Ten units, of which the last one is an end.
+    # A file for ten units, of which the last one marks the end.
     "compactionCqMappedFileSize": 460,
-    # What the engine makes of less: five times the other.
+    # Less than the engine allows, which then takes five times a queue file's size.
     "compactionMappedFileSize": 1000,
     "maxHashSlotNum": 50,
     "maxIndexNum": 400,
 }
-#: The topic that the driver's engine knows as one that is compacted.
+#: The topic that the driver's engine compacts.
 TOPIC = "CompactTopic"
 _HOST = (bytes((10, 1, 2, 3)), 10911)
 
 
 def messages(first: int, count: int) -> list[MessageExtBrokerInner]:
-    """Three of four are of queue 0; keys come again after five, and some come once."""
+    """The messages to put. Three of four are for queue 0; a key comes again after five messages,
+    and some keys come only once."""
     made = []
     for number in range(first, first + count):
         key = f"once{number}" if number % 7 == 3 else f"k{number % 5}"
@@ -57,7 +59,7 @@ def messages(first: int, count: int) -> list[MessageExtBrokerInner]:
 
 
 def write(engine: Engine, root: Path) -> list[int]:
-    """The queue offsets up to which queue 0 was compacted, each time."""
+    """The queue offset up to which queue 0 was compacted, for each of the times."""
     positions = []
     for first in (0, 60, 90):
         store = engine.open(root, VALUES)

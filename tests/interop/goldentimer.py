@@ -1,11 +1,12 @@
-"""The golden store of timed messages, from a whole broker of 5.3.3.
+"""Makes the golden store of timed messages, with a whole broker of 5.3.3.
 
     python -m tests.interop.goldentimer [NAME]
 
-Its first life has a short roll window: messages are delivered, one is recalled, one is rolled. In
-the second, with the window that brokers have, messages of every kind are left to wait; in the third
-nothing goes into the wheel. ``NAME.tar.xz`` is the store, ``NAME.expected.ndjson.xz`` what 5.3.3's
-own classes say of its timer files, what its log holds, what was sent, and when it ended.
+The broker is started three times. The first time it has a short roll window: messages are
+delivered, one is recalled, and one is rolled. The second time it has the usual window, and messages
+of every kind are left waiting. The third time nothing goes into the wheel. ``NAME.tar.xz`` is the
+store; ``NAME.expected.ndjson.xz`` has what 5.3.3's own classes say of its timer files, what its log
+holds, what was sent, and when the broker ended.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.interop.stores import config_of
 VERSION = "5.3.3"
 TOPIC = "orders"
 WHEEL_TOPIC = "rmq_sys_wheel_timer"
-#: Nine units and a blank in a file of the timer log; each second a word in the check point.
+#: A file of the timer log has nine units and a blank; the check point is written every second.
 SIZES: Row = {
     "mappedFileSizeCommitLog": 65536,
     "mappedFileSizeConsumeQueue": 1000,
@@ -60,7 +61,8 @@ def write_topics(root: Path) -> None:
 
 
 def timed(name: str, queue_id: int = 0, **properties: object) -> Row:
-    """A message in the driver's form; the name is its body, its key and in its unique key."""
+    """A message as a row for the driver; the name is its body and its key, and is in its unique
+    key."""
     return {
         "topic": TOPIC,
         "queueId": queue_id,
@@ -78,13 +80,13 @@ def unique_key(name: str) -> str:
 
 
 def recall(name: str, victim: str, deliver: int) -> Row:
-    """What a client of 5.3.3 sends to recall a message (``RecallMessageProcessor``)."""
+    """The message that a client of 5.3.3 sends to recall another (``RecallMessageProcessor``)."""
     key = f"{TOPIC}+{unique_key(victim)}"
     return timed(name, TIMER_DEL_UNIQKEY=key, TIMER_DELIVER_MS=deliver, TAGS="_RECALL_TAG_")
 
 
 def records(root: Path, values: Row, topic: str) -> list[Record]:
-    """The records of a topic in the log, also while a broker writes."""
+    """The records of a topic in the log; a broker may be writing to it."""
     with MessageStore(root, config_of(values)) as store:
         walked = store.commit_log.walk()
         return [one for one in walked if isinstance(one, Record) and one.topic == topic]
@@ -104,7 +106,7 @@ def wait_for(done: Callable[[], bool], what: str) -> None:
 
 
 def wait_until_enqueued(root: Path, values: Row) -> None:
-    """The broker has told its check point of every message of the wheel's topic."""
+    """Waits until the broker's check point counts every message of the wheel's topic."""
     wait_for(
         lambda: timer_checkpoint(root)[2] == len(records(root, values, WHEEL_TOPIC)), "enqueued"
     )
@@ -190,7 +192,7 @@ def main() -> None:
         (root / "lock").unlink(missing_ok=True)
         packed = Path(scratch) / "packed"
         packed.mkdir()
-        copy_tree(root, packed / name)  # With holes, also where a mapped one has become zeros.
+        copy_tree(root, packed / name)  # Makes holes again where a map has filled one with zeros.
         command = ["tar", "-C", str(packed), "--sparse", "-cJf", str(archive), name]
         subprocess.run(command, check=True, env={**os.environ, "XZ_OPT": "-9e"})
         write_expected(engine, root, name, sent)

@@ -1,12 +1,13 @@
-"""A store of one member of a DLedger group of three, of 5.3.3, with entries of three terms and a
-tail that the group has not committed.
+"""Makes a store of 5.3.3, of one member of a DLedger group of three, with entries of three terms
+and an end that the group has not committed.
 
     python -m tests.interop.groupstore
 
 writes ``tests/golden/later/dledger-group.tar.xz``, the store, and ``dledger-group.json`` beside it,
-unless they are there: ``config``; ``committed`` and ``uncommitted``, messages that the group has
-committed and those that only this member has, in their order (topic, queue, body); ``leaders``, who
-has led in each term. The member leads when the two others go, takes five messages more, and goes.
+unless they are there. This has ``config``; ``committed`` and ``uncommitted``, the messages that the
+group has committed and those that only this member has, in order (topic, queue, body); and
+``leaders``, which member led in each term. The member leads when the two others stop, stores five
+more messages, and stops, too.
 """
 
 from __future__ import annotations

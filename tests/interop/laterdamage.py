@@ -1,19 +1,23 @@
-"""What 5.3.3 makes of damage to timers and to logs of DLedger groups, asked once.
+"""Records, once, what 5.3.3 makes of damage to timers and to logs of DLedger groups.
 
     python -m tests.interop.laterdamage [CASE ...]
 
-does to a copy of a golden store what each case says, starts 5.3.3 on it, and writes
-``tests/golden/later/damage/CASE.json``: ``base``, ``what`` and ``ops`` as of the other damage
-cases, and ``engine``, what became of it. Without names, all cases that are not there yet.
+damages a copy of a golden store as each case says, starts 5.3.3 on it, and writes
+``tests/golden/later/damage/CASE.json``: ``base``, ``what`` and ``ops`` as in the other damage
+cases, and ``engine``, what 5.3.3 did. Without names it does all cases that are not there yet.
 
-Of the store ``timer`` a whole broker is started: ``starts``; ``now``, when (ms since the epoch);
-``delivered``, how often each message (by its KEYS) came to its topic; ``settles``, whether the
-timer went through its queue and all that was due; ``queueOffset`` and ``maxOffset``, how far it has
-read its queue, and where that ends; ``waits``, the KEYS of what its wheel has for later, null where
-it did not settle. Where the times of the store have come more than seven days ago a start passes
-over them: then a new base is needed first. Of the store ``dledger`` the engine alone is started,
-and ``engine`` is as of the damage of 4.9.3's stores; ``settles`` is false where the member does not
-come to lead its group of one.
+On the store ``timer`` a whole broker is started, and ``engine`` has:
+
+- ``starts``, whether it does; ``now``, when (ms since the epoch);
+- ``delivered``, how often each message (by its KEYS) came to its topic;
+- ``settles``, whether the timer read all of its queue and delivered all that was due;
+- ``queueOffset`` and ``maxOffset``, how far it has read its queue, and where that ends;
+- ``waits``, the KEYS of what its wheel has for later; null when it did not settle.
+
+A start passes over messages that were due more than seven days ago: once those of the store are, a
+new base is needed first. On the store ``dledger`` the engine alone is started, and ``engine`` is as
+in the damage cases of 4.9.3; ``settles`` is false when the member does not become the leader of its
+group of one.
 """
 
 from __future__ import annotations
@@ -40,7 +44,8 @@ DAMAGE = LATER / "damage"
 WHEEL, CHECK = "timerwheel", "config/timercheck"
 FIRST, SECOND, THIRD = (f"timerlog/{start:020d}" for start in (0, 520, 1040))
 _WHEEL_LENGTH = 38_707_200
-#: Seconds for a timer to come to an end with what is due, and without anything new after that.
+#: Seconds that a timer gets to deliver what is due, and seconds without a further message after
+#: which it counts as done.
 _PATIENCE_SECONDS, _QUIET_SECONDS = 90, 4
 
 
@@ -59,13 +64,14 @@ def _long(path: str, position: int, *values: int) -> Row:
 
 
 def _slot(last: int) -> int:
-    """Where the wheel has the slot whose newest unit stands at a position of the timer log."""
+    """The position in the wheel of the slot whose newest unit is at ``last`` in the timer log."""
     rows = expected("timer")["slot"]
     return 32 * next(int(row["index"]) for row in rows if row["lastPos"] == last)
 
 
 def timer_cases() -> dict[str, Case]:
-    """Of the slot at 364 a start reads no unit again."""
+    """Damage of the store ``timer``. Of the slot whose newest unit is at 364, a start does not read
+    any unit again."""
     early = _slot(364)
     (end,) = [row["now"] for row in expected("timer")["end"]]
     found: dict[str, tuple[str, Row]] = {
@@ -139,14 +145,15 @@ def _cut(path: str, length: int) -> Row:
 
 
 def dledger_cases() -> dict[str, Case]:
-    """An entry in the middle, and one in the last file."""
+    """Damage of the store ``dledger``: of an entry in the middle, of one in the last file, and of
+    whole files."""
     config = INDEX["stores"]["dledger"]["config"]
     size = config["mappedFileSizeCommitLog"]
     rows = expected("dledger")["message"]
     places = [row["physicalOffset"] for row in rows]
 
     def at(place: int, field: int, data: bytes) -> Row:
-        """Bytes of the entry whose record stands at a place."""
+        """Writes over bytes of the entry whose record is at ``place``."""
         start = place - 48 + field
         path = f"dledger-n0/data/{start // size * size:020d}"
         return _write(path, start % size, data)
@@ -208,13 +215,14 @@ def dledger_cases() -> dict[str, Case]:
 
 
 def delivered(root: Path) -> Counter[str]:
-    """Copies that a timer has put, by KEYS."""
+    """How many copies a timer has put of each message, by KEYS."""
     found = records(root, SIZES, TOPIC)
     return Counter(one.properties["KEYS"] for one in found if "TIMER_DEQUEUE_MS" in one.properties)
 
 
 def waits(root: Path, now: int) -> list[str]:
-    """KEYS of what the wheel has in slots to come, by the brokers' own files."""
+    """The KEYS of the messages in the wheel's slots that are not due yet, read from the broker's
+    files."""
     with MessageStore(root, config_of(SIZES)) as store:
         timer = Timer(store)
         found = []
@@ -227,7 +235,7 @@ def waits(root: Path, now: int) -> list[str]:
 
 
 def what_the_broker_did(engine: Engine, root: Path) -> Row:
-    """``engine`` of a case of the store ``timer``."""
+    """What a broker did with a damaged store ``timer``: the member ``engine`` of its case."""
     before, now = delivered(root), system_clock()
     try:
         engine.ask("broker", root=str(root), config=SIZES)
@@ -288,7 +296,7 @@ def main() -> None:
                 try:
                     did = what_the_engine_did(engine, root, INDEX["stores"][case.base]["config"])
                 except EngineError:
-                    # DLedger has ended its process, or the member does not come to lead its group.
+                    # DLedger has ended its process, or the member does not become the leader.
                     did = {"load": True, "settles": False} if engine.is_alive else {"load": False}
             if engine.is_alive:
                 engine.kill()

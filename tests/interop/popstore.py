@@ -1,10 +1,11 @@
-"""A store of 5.3.3 with messages that were popped, and what its broker gives back of them.
+"""Makes stores of 5.3.3 with popped messages, and records which of them the broker gives back.
 
     python -m tests.interop.popstore
 
-writes ``tests/golden/later/pop.tar.xz`` and ``pop.json`` beside it, and ``pop-killed``, unless they
-are there: the store as the broker leaves it with messages in flight when it stops, or is killed,
-the time it was then, and the messages that the same broker, started again, puts into retry topics.
+writes ``tests/golden/later/pop.tar.xz`` and ``pop.json`` beside it, and both of ``pop-killed``,
+unless they are there: the store that the broker leaves when it stops (or is killed) with messages
+in flight, the time at that moment, and the messages that the same broker puts into retry topics
+when it is started again.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ VALUES: Row = {
 }
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
 PROGRESS = f"{REVIVE_TOPIC}@CID_RMQ_SYS_REVIVE_GROUP"
-#: Longer than a broker needs for it on a slow machine.
+#: Seconds to wait for a broker, more than it needs on a slow machine.
 _PATIENCE = 180
 
 
 def records(root: Path, topic: str) -> list[Record]:
-    """The records of a topic, whoever has the store open."""
+    """The records of a topic; a broker may have the store open."""
     with MessageStore(root, config_of(VALUES)) as store:
         found = [entry for entry in store.commit_log.walk() if isinstance(entry, Record)]
     return [record for record in found if record.topic.startswith(topic)]
@@ -54,7 +55,7 @@ def bodies_of_check_points(root: Path) -> str:
 
 
 def given_back(root: Path) -> list[tuple[str, str]]:
-    """Topic and ``UNIQ_KEY`` of all that stands in retry topics."""
+    """Topic and ``UNIQ_KEY`` of all messages in retry topics."""
     return sorted((one.topic, one.properties["UNIQ_KEY"]) for one in records(root, "%RETRY%"))
 
 
@@ -67,8 +68,8 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 
 def start(engine: Engine, root: Path, values: Row, topics: list[str]) -> None:
-    """Starts a broker on a new store that knows the topics: one that makes them when something is
-    sent to them has the producer of the driver wait for ten seconds."""
+    """Starts a broker on a new store that has the topics already. If the broker made them when the
+    first message is sent, the driver's producer would wait for ten seconds."""
     (root / "config").mkdir(parents=True)
     each = {"perm": 6, "readQueueNums": 2, "writeQueueNums": 2, "topicFilterType": "SINGLE_TAG"}
     table = {name: {"topicName": name, **each} for name in topics}
@@ -87,7 +88,7 @@ def send(engine: Engine, topic: str, queue_id: int, count: int) -> None:
 def pop(
     engine: Engine, topic: str, queue_id: int, count: int, seconds: int, *, order: bool = False
 ) -> list[Row]:
-    """Messages of ``pickers``, which nobody else sees for so many seconds."""
+    """Pops messages for the group ``pickers``, and makes them invisible for so many seconds."""
     asked: Row = {"group": "pickers", "topic": topic, "queueId": queue_id, "order": order}
     rows: list[Row] = []
 
@@ -106,25 +107,25 @@ def ack(engine: Engine, rows: list[Row]) -> None:
 
 
 def write(engine: Engine, root: Path) -> None:
-    """Has a broker that goes on write a store with messages in flight."""
+    """Has a broker write a store with messages in flight, and leaves it running."""
     start(engine, root, VALUES, ["orders", "in_line"])
     for topic, queue_id, count in (("orders", 0, 30), ("orders", 1, 12), ("in_line", 0, 9)):
         send(engine, topic, queue_id, count)
-    # One is given back, one was acknowledged before that.
+    # Of two messages one is acknowledged, and the other is given back.
     ack(engine, pop(engine, "orders", 0, 2, 3)[:1])
     wait_for(lambda: len(given_back(root)) == 1)
     pop(engine, "%RETRY%pickers_orders", 0, 1, 40)
-    # Some of several, all of several, none.
+    # Three pops: some messages are acknowledged, all, and none.
     ack(engine, pop(engine, "orders", 0, 6, 40)[1:4])
     ack(engine, pop(engine, "orders", 0, 3, 40))
     pop(engine, "orders", 1, 4, 60)
-    # Invisible for another time: its check point is a new one.
+    # A message whose invisible time is changed gets a new check point.
     later, *others = pop(engine, "orders", 1, 3, 40)
     ack(engine, others[:1])
     assert engine.ask("popInvisible", group="pickers", invisible=50_000, **later) == "OK"
-    # In order: nobody gets on with this queue.
+    # Popped in order: the queue gives nothing more until these are acknowledged.
     ack(engine, pop(engine, "in_line", 0, 4, 120, order=True)[:2])
-    # Of the last one the check point stands in the revive topic when the broker stops.
+    # The check point of the last pop is in the revive topic already when the broker stops.
     last = pop(engine, "orders", 0, 4, 8)
     ack(engine, last[3:])
     begin = min(one["queueOffset"] for one in last)
@@ -137,10 +138,11 @@ def keys_of_check_points(root: Path, topic: str) -> set[str]:
 
 
 def bring_back(engine: Engine, root: Path) -> list[tuple[str, str]]:
-    """What the broker, started again, puts into retry topics until it has passed all check points.
+    """Starts the broker again; gives what it puts into retry topics until all check points are
+    done.
 
-    Each is delivered to the revive topic, and the revive service keeps the offset of the last one
-    that it has dealt with: so nothing is left when none stands behind these offsets.
+    Each check point is delivered to the revive topic, and the revive service keeps the offset of
+    the last one that is done. So all are done when none is behind these offsets.
     """
     before = given_back(root)
     check_points = keys_of_check_points(root, "rmq_sys_wheel_timer")
@@ -163,7 +165,7 @@ def bring_back(engine: Engine, root: Path) -> list[tuple[str, str]]:
 
 
 def make(name: str, ends: Callable[[Engine], None]) -> None:
-    """The golden store ``name``, of a broker that was ended so."""
+    """Makes the golden store ``name``, of a broker that ``ends`` has stopped or killed."""
     archive = LATER / f"{name}.tar.xz"
     if archive.exists():
         return

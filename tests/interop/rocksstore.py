@@ -1,10 +1,10 @@
-"""A store of 5.3.3 whose queues, topics, groups and offsets are in RocksDB.
+"""Makes a store of 5.3.3 whose queues, topics, groups and offsets are in RocksDB.
 
     python -m tests.interop.rocksstore
 
 writes ``tests/golden/later/rocksdb.tar.xz`` and ``rocksdb.json`` beside it, unless they are there:
-the store as its broker leaves it when it stops, of whose log the first file then goes, as by
-retention.
+the store as its broker leaves it when it stops, without the first file of its log, which is then
+deleted as retention does.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from tests.interop.engine import Engine, Row, build
 from tests.interop.popstore import send, start
 
 VALUES: Row = {
-    # Of a broker that flushes in the background, and stops before that has begun, the checkpoint is
-    # as it was.
+    # A broker that flushes in the background and stops before it has begun to, does not write the
+    # checkpoint.
     "flushDiskType": "SYNC_FLUSH",
     "mappedFileSizeCommitLog": 16384,
     "mappedFileSizeConsumeQueue": 1000,
     "mappedFileSizeTimerLog": 52 * 1000,
     "maxHashSlotNum": 500,
     "maxIndexNum": 2000,
-    # Nobody cleans up while the broker runs.
+    # Long, so that the running broker deletes no file.
     "fileReservedTime": 10_000,
 }
 ROCKSDB: Row = {**VALUES, "storeType": "defaultRocksDB"}
-#: Messages of each queue; all of ``bills`` stand in the log's first file.
+#: Messages of each queue; all of ``bills`` are in the log's first file.
 SENT = {("bills", 0): 5, ("orders", 0): 70, ("orders", 1): 9}
 READ = 5
 
 
 def write(engine: Engine, root: Path) -> None:
-    """Messages, of which the group ``readers`` has consumed all of ``bills``; stopped."""
+    """Has a broker store the messages, and the group ``readers`` consume all of ``bills``; then
+    stops it."""
     start(engine, root, ROCKSDB, sorted({topic for topic, _ in SENT}))
     for (topic, queue_id), count in SENT.items():
         send(engine, topic, queue_id, count)
@@ -49,7 +50,7 @@ def write(engine: Engine, root: Path) -> None:
 
 
 def expire(root: Path) -> None:
-    """The first file of the log goes."""
+    """Deletes the first file of the log."""
     min((root / "commitlog").iterdir()).unlink()
 
 

@@ -1,4 +1,4 @@
-"""Stores of 5.3.3 with tiered storage in files, and what their broker gives back of it.
+"""Makes stores of 5.3.3 with tiered storage in files, and records what their broker reads there.
 
     python -m tests.interop.tieredstore
 
@@ -42,12 +42,12 @@ VALUES: Row = {
 _PLUG_IN: Row = {
     "messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredMessageStore",
     "tieredBackendServiceProvider": "org.apache.rocketmq.tieredstore.provider.PosixFileSegment",
-    # Consumers get nothing but what is uploaded, and of no cache.
+    # Consumers get only what is uploaded, and nothing from a cache.
     "tieredStorageLevel": "FORCE",
     "readAheadCacheEnable": False,
     "tieredStoreGroupCommit": False,
 }
-#: What stands in front of a queue before the first upload begins with what is younger.
+#: Messages of a queue that are too old to be uploaded: the first upload begins behind them.
 _OLD = 15
 _TWO_MINUTES = 125
 #: Messages of each queue in the first run, and in the second.
@@ -59,7 +59,7 @@ def values_of(root: Path) -> Row:
 
 
 def send(engine: Engine, topic: str, queue_id: int, numbers: range) -> None:
-    """Messages with tags, a key of their own and one that every fourth has."""
+    """Sends messages with tags and a key of their own; every fourth has the key ``fourth``, too."""
     rows = [
         {
             "topic": topic,
@@ -78,7 +78,7 @@ def _keys(topic: str, queue_id: int, number: int) -> str:
 
 
 class Sent:
-    """How far each queue is written."""
+    """Sends messages, and keeps the queue offset at which each queue ends."""
 
     def __init__(self, ends: dict[tuple[str, int], int]) -> None:
         self.ends = dict(ends)
@@ -90,7 +90,7 @@ class Sent:
             self.ends[topic, queue_id] = first + count
 
     def await_upload(self, engine: Engine, counts: dict[tuple[str, int], int]) -> None:
-        """Returns when all is uploaded, and of each queue the last message is in the index."""
+        """Waits until all messages are uploaded, and the last one of each queue is in the index."""
 
         def is_there(topic: str, queue_id: int) -> bool:
             end = self.ends[topic, queue_id]
@@ -105,7 +105,7 @@ class Sent:
         wait_for(lambda: all(is_there(*place) for place in counts))
 
     def answers(self, engine: Engine) -> Row:
-        """What the broker says of all queues, and of some keys."""
+        """What the broker answers to pulls of all queues, and to queries for some keys."""
         pulled = [
             [topic, queue_id, engine.ask("tieredPull", topic=topic, queueId=queue_id)]
             for topic, queue_id in sorted(self.ends)
@@ -117,7 +117,7 @@ class Sent:
 
 
 def as_read(root: Path, said: Row) -> Row:
-    """What rmqctl has of all that a broker has said (:meth:`Sent.answers`)."""
+    """What rmqctl reads for all that a broker has answered (:meth:`Sent.answers`)."""
     store = TieredStore(root, MessageStoreConfig())
     pulled = []
     for topic, queue_id, _ in said["pulled"]:
@@ -153,7 +153,7 @@ def pack(root: Path, name: str, said: Row) -> None:
 
 
 def run(scratch: Path, root: Path, sent: Sent, number: int, ends: Callable[[Engine], None]) -> Row:
-    """Has a broker write and upload, and answer; then it is ended so."""
+    """Has a broker write, upload and answer; then ``ends`` stops or kills it."""
     engine = Engine("5.3.3", scratch / "log")
     engine.ask("broker", root=str(root), config=values_of(root))
     sent.more(engine, SENT[number])
