@@ -40,7 +40,7 @@ VALUES += ("Infinity", "0x1p3", "5f", "٣", "9223372036854775807", "tag", "true 
 
 
 class Expressions:
-    """Expressions by the grammar, some of them with a word that does not belong there."""
+    """Random expressions by the grammar; some have a word too many."""
 
     def __init__(self, chance: random.Random, version: str) -> None:
         self._chance = chance
@@ -113,7 +113,7 @@ def our_answers(expression: str, properties: list[dict[str, str]]) -> list[str] 
 
 
 def without_tail(expression: str) -> str | None:
-    """The complete expression that a refused one begins with; None where it begins with none."""
+    """The complete expression with which a refused one begins, if there is one."""
     try:
         SqlFilter(expression)
     except FilterSyntaxError as error:
@@ -124,7 +124,8 @@ def without_tail(expression: str) -> str | None:
 
 
 def test_filters(engine: Engine, version: str, chance: random.Random) -> None:
-    """What is no filter, and what a filter answers: true, false, unknown, or a failure."""
+    """Both sides refuse the same expressions, and give the same answers by the others: true, false,
+    unknown, or a failure."""
     expressions = [Expressions(chance, version).take() for _ in range(1500)]
     properties = [
         {name: chance.choice(VALUES) for name in NAMES if chance.random() < 0.8} for _ in range(12)
@@ -133,7 +134,7 @@ def test_filters(engine: Engine, version: str, chance: random.Random) -> None:
     kinds: set[str] = set()
     for expression, theirs in zip(expressions, said, strict=True):
         ours = our_answers(expression, properties)
-        if ours is None and theirs is not None:  # the engine passes over a tail
+        if ours is None and theirs is not None:  # the engine ignores words behind an expression
             complete = without_tail(expression)
             assert complete is not None, expression
             ours = our_answers(complete, properties)
@@ -144,7 +145,7 @@ def test_filters(engine: Engine, version: str, chance: random.Random) -> None:
 
 # --- pulls -----------------------------------------------------------------------------------
 
-#: Tags that have one hash lie together, for a broker looks at the hash only.
+#: Tags with the same hash are neighbours: a broker compares only the hash.
 TAGS = (
     "*",
     "tag",
@@ -207,7 +208,8 @@ def pulls(chance: random.Random, store: EngineStore) -> list[Row]:
 
 @only("4.9.3")
 def test_pulls(engine: Engine, chance: random.Random, tmp_path: Path) -> None:
-    """Every limit of an answer, and both kinds of filters, wherever a pull begins."""
+    """Pulls from every place, with all limits of an answer and both kinds of filters, are answered
+    alike."""
     values: Row = {**settings(chance, light_queues=False), **limits(chance)}
     root, statuses = tmp_path / "store", set()
     store = engine.open(root, values)
@@ -253,7 +255,7 @@ def value(chance: random.Random, depth: int = 3) -> Any:
 
 
 def as_a_broker_keeps_it(value: Any) -> Any:
-    """Without what is null, and keys as text: fastjson keeps and writes them so."""
+    """A value as fastjson keeps and writes it: without nulls, and with keys as text."""
     if isinstance(value, dict):
         kept = {str(k): as_a_broker_keeps_it(v) for k, v in value.items()}
         return {key: item for key, item in kept.items() if item is not None}
@@ -264,7 +266,7 @@ def as_a_broker_keeps_it(value: Any) -> Any:
 
 @only("4.9.3")
 def test_json_of_a_broker(engine: Engine, chance: random.Random) -> None:
-    """What rmqctl reads fastjson reads, to the same value; both write it alike."""
+    """JSON that rmqctl reads has the same value for fastjson, and both write it alike."""
     texts = []
     for _ in range(1500):
         text = brokerjson.dumps({"offsetTable": value(chance)})

@@ -1,5 +1,5 @@
-"""Backups of a store that the engine writes: restored, the engine starts on them, and has every
-message up to the named place, where it was."""
+"""Backups of a store that the engine writes to: when one is restored the engine starts on it, and
+has every message up to the place that the backup names, at the same offsets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_store_that_the_engine_writes_meanwhile(
     new.parent.mkdir()
     restore(plan_restore([str(place) for place in places], new))
     worse = {row.severity for row in verify(new, config) if isinstance(row, Finding)} - {"info"}
-    assert worse <= {"warning"}  # What is not dispatched yet.
+    assert worse <= {"warning"}  # Some messages were not dispatched yet.
     copied = engine.open(new, values)
     assert copied.is_open, copied.why
     copied.settle()

@@ -1,4 +1,5 @@
-"""Batch queues: pulled as the engine answers, rebuilt with its bytes, and it goes on with them."""
+"""Batch queues: pulls give what the engine answers, a rebuild gives the engine's bytes, and the
+engine goes on with the rebuilt files."""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ pytestmark = pytest.mark.parametrize(
 @pytest.mark.proves("batch-queues", level="partly")
 def test_the_engine_goes_on_with_what_was_rebuilt(engine: Engine, tmp_path: Path) -> None:
     root, config = tmp_path / "store", config_of(batchstore.VALUES)
-    # What is stored the second time goes on in the same files, and begins new ones.
+    # The second messages go into the same files first, and then into new ones.
     for _ in range(2):
         batchstore.write(engine, root)
         by_engine = tree_content(root / "batchconsumequeue")
         shutil.rmtree(root / "batchconsumequeue")
-        # The empty directories stay: they tell which topics these are.
+        # The empty directories stay, for they tell which topics have batch queues.
         (root / "batchconsumequeue" / batchstore.TOPIC).mkdir(parents=True)
         rebuild_in_place(plan_rebuild(root, config, "queues"))
         assert tree_content(root / "batchconsumequeue") == by_engine
@@ -45,7 +46,7 @@ def test_the_engine_goes_on_with_what_was_rebuilt(engine: Engine, tmp_path: Path
 
 @pytest.mark.proves("batch-queues", level="partly")
 def test_pulls_are_answered_as_by_the_engine(engine: Engine, tmp_path: Path) -> None:
-    """From every queue offset, few messages and many, and by tags."""
+    """Pulls from every queue offset: of few messages and many, and by tags."""
     root, config = tmp_path / "store", config_of(batchstore.VALUES)
     batchstore.write(engine, root)
     tags = (None, "t1", "t2 || t3")

@@ -21,7 +21,7 @@ from tests.interop.engine import Engine, Row, message_row
 from tests.interop.stores import V4, assert_clean, conf_text, config_of, settings
 
 TOPIC, GROUP, QUEUES = "orders", "workers", 2
-#: What a group has already consumed of each queue.
+#: How many messages of each queue a group has already consumed.
 RESUME = {0: 7, 1: 3}
 
 
@@ -38,7 +38,7 @@ def message(number: int, queue_id: int, **properties: str) -> MessageExtBrokerIn
 
 
 def write_config(root: Path) -> None:
-    """The topic, and a group that has consumed a part of it."""
+    """Writes the files for the topic, and for a group that has consumed a part of it."""
     topic = {
         "topicName": TOPIC,
         "readQueueNums": QUEUES,
@@ -56,7 +56,7 @@ def write_config(root: Path) -> None:
 
 
 def rows_of(*arguments: str, kind: str) -> list[Row]:
-    """The rows of a command that are of a type."""
+    """The rows of a command that are of one type."""
     done = processes.run("rmqctl", *arguments, "--json")
     assert done.returncode in (0, 1), done.stderr
     return [row for row in json.loads(done.stdout) if row["type"] == kind]
@@ -71,7 +71,8 @@ def consume(engine: Engine, group: str, expression: str, count: int, **more: boo
 
 
 class Watch:
-    """Reading commands run over and over on a store, until the block ends; what each answered."""
+    """Runs reading commands on a store again and again, until the block ends, and keeps their
+    answers."""
 
     def __init__(self, here: list[str]) -> None:
         commands = [
@@ -93,7 +94,7 @@ class Watch:
             nothing = command[0] == "transaction" and done.returncode == 1
             code = 0 if nothing else done.returncode  # there are no transactions at first
             self.answers.append((command[0], code, done.stdout[-500:] + done.stderr))
-            # The processor is the broker's, too.
+            # Leaves some of the processor to the broker.
             self._done.wait(0.1)
 
     def __enter__(self) -> Watch:
@@ -115,17 +116,17 @@ HALVES = {
 
 
 def fail_once(engine: Engine) -> list[Row]:
-    """Messages whose consumer fails on each once; every delivery."""
+    """Consumes messages, and fails once with each; gives every delivery."""
     engine.ask("send", messages=FAILING)
     return consume(engine, FAILING_GROUP, "again", 2 * len(FAILING), failing=True)
 
 
 def end_transactions(engine: Engine, here: list[str]) -> list[Row]:
-    """A transaction of every outcome; what a consumer gets of them."""
+    """Sends a transaction of every outcome; gives what a consumer gets of them."""
     halves = [{**row, "state": state} for state, row in HALVES.items()]
     assert engine.ask("transact", messages=halves) == ["SEND_OK"] * len(halves)
     got = consume(engine, "cashier", "paid", 1)
-    # The producer does not wait for the broker to note the ends.
+    # A producer does not wait until the broker has stored the end of a transaction.
     end = time.monotonic() + 120
     while len(rows_of("transaction", "ls", *here, kind="half_message")) != 1:
         assert time.monotonic() < end, "the broker does not note the ends of transactions"
@@ -189,23 +190,23 @@ def test_a_broker_runs_on_a_store_that_rmqctl_made(
     assert len({row["physicalOffset"] for row in fresh}) == len(fresh) == everything
     assert sorted(b64decode(r["body"]) for r in more) == sorted(m.body for m in sent[1::2])
 
-    # Each message came, failed, and came again by way of the delay levels and the retry topic.
+    # Each message came, failed, and came again through a delay level and the retry topic.
     assert sorted((row["body"], row["reconsumeTimes"]) for row in retried) == sorted(
         (row["body"], times) for row in FAILING for times in (0, 1)
     )
     assert [row["body"] for row in paid] == [HALVES["COMMIT_MESSAGE"]["body"]]
 
-    # The broker committed what was consumed, and what watched it saw nothing wrong.
+    # The broker committed what was consumed, and the commands that ran meanwhile found no fault.
     ends = {"0": in_store + 1 + 15, "1": in_store + 15}
     assert offsets[f"{TOPIC}@late"] == ends
     wrong = [answer for answer in watch.answers if answer[1]]
     assert not wrong, "\n".join(map(str, wrong[0]))
     assert len(watch.answers) >= 3
     assert_clean(root, config_of(values), allowed=("not-understood",))
-    # Of the transactions one is pending still.
+    # One of the transactions is still pending.
     (pending,) = rows_of("transaction", "ls", *here, kind="half_message")
     assert (pending["real_topic"], pending["state"]) == (TOPIC, "pending")
-    # 4.9.3 notes the place of the message that it delivered last, not the one behind it.
+    # 4.9.3 keeps the offset of the message that it delivered last, not the next one.
     (level,) = rows_of("schedule", "ls", *here, kind="delay_level")
     assert level["max_offset"] == 1 + len(FAILING)
     assert level["pending"] <= (engine.version == "4.9.3")

@@ -41,8 +41,8 @@ def files(root: Path) -> set[str]:
 
 
 def make_old(chance: random.Random, *roots: Path) -> None:
-    """Log files of the same ages in each store: the first ones have expired, with perhaps a young
-    one between them."""
+    """Gives the log files of each store the same ages: the first ones have expired, and there may
+    be a young one between them."""
     names = sorted(path.name for path in (roots[0] / "commitlog").iterdir())
     now = time.time()
     expired = chance.randrange(len(names) // 3, len(names))
@@ -74,7 +74,7 @@ def test_clean_deletes_what_the_engine_deletes(
     make_old(chance, root, by_engine)
     before = files(root)
 
-    # The engine, round after round; in between it waits, which is left out.
+    # The engine deletes in rounds; its waiting between them is left out.
     rounds = 3
     store = engine.open(by_engine, {**values, "deleteCommitLogFilesInterval": 0})
     assert store.is_open
@@ -112,8 +112,9 @@ def test_clean_deletes_what_the_engine_deletes(
 def without_gone_queues(
     rows: dict[str, list[Row]], found: dict[str, list[Row]]
 ) -> dict[str, list[Row]]:
-    """Without the ends of queues of which the log has no message any more: the engine leaves the
-    first offset where it was, so at 0 after a start, and rmqctl puts it at the queue's end."""
+    """The rows without the ends of those queues of which the log has no message any more. For these
+    the engine leaves the first offset as it was (0 after a start), and rmqctl sets it to the
+    queue's end."""
     gone = {
         (row["topic"], row["queueId"])
         for row in found["queue"]

@@ -1,5 +1,5 @@
-"""Compacted topics of 5.3.3: what the engine compacts is sound to verify, and pulled as it
-answers."""
+"""Compacted topics of 5.3.3: verify finds nothing wrong in what the engine has compacted, and pulls
+give what the engine answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.parametrize(
 @pytest.mark.proves("compaction", level="partly")
 def test_what_the_engine_compacts_is_sound(engine: Engine, tmp_path: Path) -> None:
     root, config = tmp_path / "store", config_of(compactionstore.VALUES)
-    # The second time what was compacted is compacted again, with more.
+    # The second time the compacted messages are compacted again, together with further ones.
     for _ in range(2):
         first, second = compactionstore.write(engine, root)
         assert 0 < first < second
@@ -32,7 +32,7 @@ def test_what_the_engine_compacts_is_sound(engine: Engine, tmp_path: Path) -> No
 
 @pytest.mark.proves("compaction", level="partly")
 def test_pulls_are_answered_as_by_the_engine(engine: Engine, tmp_path: Path) -> None:
-    """From every queue offset, kept or not, few messages and many."""
+    """Pulls of few messages and many, from every queue offset, also those that were removed."""
     root, config = tmp_path / "store", config_of(compactionstore.VALUES)
     compactionstore.write(engine, root)
     asked: list[Row] = [

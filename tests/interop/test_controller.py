@@ -36,7 +36,7 @@ def test_epoch_files_are_read_and_cut_as_the_engine_does(
         path.write_text(epochs_text(epochs))
         kept = epochs if cut < 0 else until(epochs, cut)
         assert engines(cut) == [f"{one.epoch}-{one.start_offset}" for one in kept]
-        # What the engine wrote when it had cut them.
+        # The file that the engine has written after it cut the epochs.
         assert path.read_text() == epochs_text(kept)
         read = read_epochs(path)
         assert read is not None and (read.epochs, read.problem) == (kept, "")

@@ -1,4 +1,5 @@
-"""Damaged stores: whatever the engine then loses, keeps back or refuses stands behind a finding."""
+"""Damaged stores: for whatever the engine loses, does not give out or refuses, verify has a
+finding."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def verdict_of(root: Path, config: MessageStoreConfig) -> Verdict:
 def sound(
     start_engine: StartEngine, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Row, Rows]:
-    """A sound store of the engine's own, and what it says of it."""
+    """A sound store that the engine has written, and what the engine says of it."""
     engine = start_engine()
     chance = random.Random(f"damage {engine.version}")
     values = {**settings(chance, light_queues=False), "mappedFileSizeCommitLog": 16384}
@@ -75,7 +76,7 @@ def test_an_unexplained_loss_would_be_seen(sound: tuple[Path, Row, Rows]) -> Non
     root, values, said = sound
     config = config_of(values)
     clean = verdict_of(root, config)
-    # Findings elsewhere, as many as there may be, explain nothing.
+    # Findings at other places explain nothing, however many there are.
     others = set(CODES) - {"log-starts-late", "unclean-shutdown"}
     elsewhere = [finding(code, path="x", physical_offset=1 << 40, position=1) for code in others]
     for verdict in (clean, clean._replace(findings=clean.findings + elsewhere)):

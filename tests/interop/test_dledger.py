@@ -1,5 +1,5 @@
-"""Stores whose log a DLedger group keeps: rmqctl says of them what their broker says, and gives it
-queues and index that it goes on with."""
+"""Stores whose log is that of a DLedger group: rmqctl says of them what their broker says, and the
+broker goes on with queues and index that rmqctl has rebuilt."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def settings_of_a_member(chance: random.Random) -> Row:
 def test_a_member_reads_and_goes_on_with_what_is_rebuilt(
     engine: Engine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """Of a store that was one of a broker in no group before."""
+    """Also a store whose broker was in no group before."""
     values = settings_of_a_member(chance)
     root, config = tmp_path / "store", config_of(values)
     messages = Messages(chance, values, engine.version)
     plain = {name: value for name, value in values.items() if name not in DLEDGER}
     store = engine.open(root, plain)
-    # A last message without a unit would be indexed again by 5.3.3's next start.
+    # 5.3.3's next start would index a last message again that has no unit.
     store.put([*messages.take(39), messages.plain()])
     store.shutdown()
     store = engine.open(root, values)

@@ -1,5 +1,5 @@
-"""What stands behind the last unit of a queue's extension: a start walks through it, size by size,
-and fails where a size leads nowhere (``ConsumeQueueExt#recover``)."""
+"""Old bytes behind the last unit of a queue's extension: a start reads them as units, each by the
+size of the one before, and fails when a size leads to no unit (``ConsumeQueueExt#recover``)."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ def put(root: Path, values: Row, count: int) -> None:
 
 
 def leave_behind(root: Path, bit_map: bytes, files: int = 1) -> None:
-    """Behind the last unit a longer one, as a broker with filters leaves it when a start after a
-    crash takes the queue's units back; and other files, full of such."""
+    """Writes a longer unit behind the last one, as it stays there when a broker with filters has
+    crashed and its start cuts off the queue's last units; and ``files`` more, full of such
+    units."""
     directory = root / "consumequeue_ext" / TOPIC / str(QUEUE)
     queue = MessageStore(root).consume_queue(TOPIC, QUEUE)
     assert queue is not None and queue.ext is not None
@@ -122,7 +123,8 @@ def test_the_engine_brings_itself_there_and_a_rebuild_mends_it(
 def test_what_leads_nowhere_is_what_the_engine_says(
     engine: Engine, chance: random.Random, values: Row, tmp_path: Path, bit_map: bytes
 ) -> None:
-    """Old bytes of every kind: verify names those on which the engine does not start, no others."""
+    """Of old bytes of every kind, verify has a finding for those on which the engine does not
+    start, and for no others."""
     root = tmp_path / "store"
     put(root, values, 5)
     leave_behind(root, bit_map)

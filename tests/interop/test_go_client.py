@@ -1,5 +1,5 @@
-"""RocketMQ's client for Go with a broker of 4.9.3 and with ``serve``: the same program is told the
-same, field by field, and leaves the same store."""
+"""RocketMQ's client for Go with a broker of 4.9.3 and with ``serve``: a program with this client
+gets the same answers from both, field by field, and leaves the same store."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ VALUES: Row = {
     "maxMessageSize": 65536,
     "flushDiskType": "ASYNC_FLUSH",
 }
-#: A dialogue is begun so often, until no client failed.
+#: How often a dialogue is begun at most; it is repeated when a client failed.
 TRIES = 6
 PATIENCE = 120
-#: What a producer says of a half message, by the constants of the client → records that it makes.
+#: What a producer says of a half message (a constant of the client) → how many records this makes.
 COMMIT, ROLLBACK, UNKNOWN = 1, 2, 3
 STATES = {COMMIT: 3, ROLLBACK: 2, UNKNOWN: 1}
 
@@ -63,14 +63,15 @@ def program() -> Path:
 
 
 class Places(NamedTuple):
-    """Where clients find a broker, and where it answers by itself."""
+    """The addresses of the name server, where clients find the broker, and of the broker itself."""
 
     names: str
     broker: str
 
 
 class Told(NamedTuple):
-    """What clients heard, by what they did; what groups have committed; the store's records."""
+    """The answers that clients got, by what they did; the offsets that groups have committed; and
+    the store's records."""
 
     answers: dict[str, Any]
     committed: dict[str, list[int]]
@@ -92,21 +93,21 @@ def row(number: int, queue_id: int, topic: str = TOPIC, **properties: str) -> Ro
     }
 
 
-#: How they are sent → messages. The delayed one comes in half an hour.
+#: The way of sending → the messages. The delayed one is due in half an hour.
 SENT: dict[str, list[Row]] = {
     "sync": [*(row(n, n % QUEUES) for n in range(6)), row(6, 0, DELAY="16")],
     "async": [row(n, n % QUEUES) for n in range(10, 14)],
     "oneway": [row(n, n % QUEUES) for n in range(20, 22)],
     "batch": [row(n, 1) for n in range(30, 33)],
 }
-#: Of each queue, without the delayed one.
+#: The number of messages in each queue, without the delayed one.
 ENDS = [6, 9]
-#: The one message that has this tag is the one that a consumer sends back.
+#: The tag of the one message that a consumer sends back.
 AGAIN = row(40, 0, TAGS="again")
 
 
 def ask(place: str, code: RequestCode, **fields: object) -> RemotingCommand:
-    """One request by hand, of somebody who is no client."""
+    """Sends one request without a client, and gives the answer."""
     host, _, port = place.rpartition(":")
     texts = {name: str(value) for name, value in fields.items()}
     reader = FrameReader()
@@ -119,7 +120,7 @@ def ask(place: str, code: RequestCode, **fields: object) -> RemotingCommand:
 
 
 def offsets_of(place: str, code: RequestCode, **fields: object) -> list[int]:
-    """An offset of each queue of the topic; -1: there is none."""
+    """An offset for each queue of the topic; -1 where there is none."""
     answers = [ask(place, code, topic=TOPIC, queueId=n, **fields) for n in range(QUEUES)]
     return [
         int(one.ext_fields["offset"]) if one.code == ResponseCode.SUCCESS else -1 for one in answers
@@ -127,7 +128,7 @@ def offsets_of(place: str, code: RequestCode, **fields: object) -> list[int]:
 
 
 def wait_for(what: Callable[[], bool], why: str) -> None:
-    """:raises GaveUp: it does not come."""
+    """Waits for something to become true. :raises GaveUp: it does not."""
     end = time.monotonic() + PATIENCE
     while not what():
         if time.monotonic() > end:
@@ -136,7 +137,11 @@ def wait_for(what: Callable[[], bool], why: str) -> None:
 
 
 def await_records(root: Path, count: int) -> None:
-    """:raises GaveUp: there are more. Who had no answer when it sent one back sends it again."""
+    """Waits until the log has so many records.
+
+    :raises GaveUp: there are more: a client that got no answer when it sent a message back has sent
+        it again.
+    """
 
     def has_come() -> bool:
         found = len(records(root, VALUES))
@@ -148,7 +153,7 @@ def await_records(root: Path, count: int) -> None:
 
 
 def dialogue(client: GoClient, places: Places, root: Path) -> Told:
-    """All that the program does with a broker of an empty store.
+    """Does all that the program can do with a broker whose store is empty.
 
     :raises GaveUp: a client waited in vain for an answer, or for messages.
     """
@@ -159,7 +164,7 @@ def dialogue(client: GoClient, places: Places, root: Path) -> Told:
     def sent(what: str, rows: list[Row], makes: int, do: str = "send", **more: Any) -> None:
         nonlocal stored
         answers[what] = client.ask(do, messages=rows, **at, **more)
-        # Nothing is heard of a transaction's end, nor of what was sent without an answer.
+        # The end of a transaction is not answered, nor are messages that are sent one way.
         stored += makes
         await_records(root, stored)
 
@@ -169,7 +174,7 @@ def dialogue(client: GoClient, places: Places, root: Path) -> Told:
             raise GaveUp(f"{len(rows)} messages came, and not {count}")
 
     for how, rows in SENT.items():
-        # Of two that nobody waits for, a broker's threads may store the second one first.
+        # Of two requests without an answer, a broker's threads may store the second one first.
         for some in [[one] for one in rows] if how == "oneway" else [rows]:
             sent(how, some, len(some), how=how)
     sent("again", [AGAIN], 1, how="sync")
@@ -202,7 +207,7 @@ def dialogue(client: GoClient, places: Places, root: Path) -> Told:
         group: await_committed(client, places.broker, group, ends)
         for group in ("go-push", "go-in-order", "go-poll")
     }
-    # At last: a broker stores an event where a pull is beyond the end.
+    # This comes last: a broker stores an event when a pull is beyond the end.
     half = [row(50 + UNKNOWN, 0, LEDGER)]
     sent(f"transact {UNKNOWN}", half, STATES[UNKNOWN], "transact", state=UNKNOWN)
     found = [shape(root, one, VALUES) for one in records(root, VALUES)]
@@ -221,7 +226,8 @@ def has_tag1(one: Row) -> bool:
 
 
 def await_committed(client: GoClient, place: str, group: str, ends: list[int]) -> list[int]:
-    """A client commits without waiting for an answer."""
+    """Waits until these offsets are committed, for a client does not wait for the answer to a
+    commit; gives them."""
 
     def has_come() -> bool:
         client.ask("commit")
@@ -232,10 +238,10 @@ def await_committed(client: GoClient, place: str, group: str, ends: list[int]) -
 
 
 def told_by(program: Path, base: Path, running: Running) -> tuple[Path, Told]:
-    """The store, and what came of the dialogue. One in which a client failed is begun anew, with
-    another store: it may have waited too short for a busy machine, which it says in many ways.
+    """The store, and what clients were told in the dialogue. When a client failed the dialogue is
+    begun anew, with another store: on a busy machine a client may give up, with various errors.
 
-    :raises GoError: each time something failed; the last of it.
+    :raises GoError: it failed each time; this is the last failure.
     """
     for tries in range(TRIES):
         root = base / f"{tries}" / "store"
@@ -253,8 +259,8 @@ def told_by(program: Path, base: Path, running: Running) -> tuple[Path, Told]:
 
 
 def comparable(value: Any) -> Any:
-    """An answer without what differs from one broker to the next: ports and times. Messages that
-    come from several queues come in any order."""
+    """An answer without what differs between two brokers: ports and times, and the order of
+    messages that come from several queues."""
     if isinstance(value, dict):
         return {name: comparable_field(name, one) for name, one in value.items()}
     if isinstance(value, list):
@@ -279,7 +285,8 @@ def comparable_field(name: str, value: Any) -> Any:
 
 
 def without_order(stored: list[Row]) -> list[Row]:
-    """Properties come in any order: a map of Go has none."""
+    """Records with their properties sorted, for the client writes them from a map of Go, which has
+    no order."""
     return [one | {"properties_bytes": frozenset(properties_of(one))} for one in stored]
 
 
@@ -296,7 +303,7 @@ def test_the_client_for_go_is_told_what_a_broker_tells(
 
     @contextmanager
     def ours(root: Path) -> Iterator[Places]:
-        # Nor does the broker of the driver ask its producers.
+        # The driver's broker does not ask its producers about transactions either.
         with serving(root, conf, "--no-checks") as server:
             yield Places(server.address, server.address)
             assert server.stop() == 0
@@ -320,10 +327,10 @@ def test_the_client_for_go_is_told_what_a_broker_tells(
     assert we.committed == they.committed
     stored = zip(without_order(we.stored), without_order(they.stored), strict=True)
     for our, their in stored:
-        # What they have in common need not be read.
+        # Shows the differences only.
         assert our.items() - their.items() == their.items() - our.items() == set()
     assert_clean(our_root, config_of(VALUES))
-    # And it is what was sent, not only the same.
+    # Both have not only the same, but what was sent.
     bodies = sorted(one["body"] for one in [*all_sent(), AGAIN])
     for what in ("push", "in order", "poll"):
         assert sorted(one["body"] for one in we.answers[what]) == bodies, what

@@ -1,5 +1,5 @@
-"""The golden stores again: the driver says of them what their rows say, so its own rows can be
-trusted, and 5.3.3 reads what 4.9.3 wrote."""
+"""The driver says of the golden stores what their rows say, so that rows from the driver can be
+trusted elsewhere; and 5.3.3 reads what 4.9.3 has written."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ ONLY_4_9_3 = pytest.mark.parametrize(
 
 @ONLY_4_9_3
 def test_who_looks_late_sees_the_same(engine: Engine, copy_store: Callable[[str], Path]) -> None:
-    """Delayed messages that are due since long ago: 4.9.3 delivers such a second after its start,
-    so that on a slow machine there would be more of them between one row of a dump and the next."""
+    """Delayed messages in the golden stores were due long ago. 4.9.3 would deliver them a second
+    after its start, so that on a slow machine the store would change during a dump."""
     store = engine.open(copy_store("delay"), INDEX["stores"]["delay"]["config"])
     said = store.dump()
     time.sleep(1.5)

@@ -1,4 +1,5 @@
-"""HA both ways: a slave of RocketMQ's follows ``serve --ha``, ``replicate`` follows its master."""
+"""HA both ways: a slave of RocketMQ follows ``serve --ha``, and ``replicate`` follows a master of
+RocketMQ."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tests.interop.test_broker import QUEUES, message, write_config
 from tests.interop.test_serve import row_of, serving
 from tests.ports import free_ports
 
-#: The version alone that has accounts of this kind.
+#: The only version here that has accounts of this kind.
 ONLY_4_9_3 = pytest.mark.parametrize(
     "version",
     [pytest.param("4.9.3", marks=pytest.mark.xdist_group("interop-4.9.3"))],
@@ -30,7 +31,7 @@ ONLY_4_9_3 = pytest.mark.parametrize(
 )
 
 
-#: A slave of 5.3.3 takes its time to find its master: it does so every night.
+#: A slave of 5.3.3 takes long to find its master, so that it is tested at night only.
 SLAVES = pytest.mark.parametrize(
     "version",
     [
@@ -44,7 +45,7 @@ SLAVES = pytest.mark.parametrize(
 
 
 def sizes(chance: random.Random) -> Row:
-    """Files of the log that roll after some messages."""
+    """Settings with log files so small that a new one begins after some messages."""
     return settings(chance, light_queues=False) | {
         "mappedFileSizeCommitLog": 1 << 15,
         "maxMessageSize": 1 << 14,
@@ -57,7 +58,8 @@ def rows(first: int, count: int) -> list[Row]:
 
 
 def assert_same_files(ours: Path, theirs: Path) -> None:
-    """Log and queues byte by byte. RocketMQ makes files ahead, in which there is nothing."""
+    """Compares log and queues byte by byte, without the empty files that RocketMQ makes in
+    advance."""
     for name in ("commitlog", "consumequeue"):
         one, other = tree_content(ours / name), tree_content(theirs / name)
         used = [
@@ -76,7 +78,7 @@ def end_of(root: Path, values: Row) -> int:
 def test_a_slave_follows_a_store_that_is_served(
     start_engine: StartEngine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """Over rolls, and a restart of its master after a kill."""
+    """The slave follows into new log files, and when its master was killed and started again."""
     engine, values = start_engine(), sizes(chance)
     master, slave = tmp_path / "master", tmp_path / "slave"
     conf = tmp_path / "broker.conf"
@@ -99,7 +101,7 @@ def test_a_slave_follows_a_store_that_is_served(
             )
             send(server.address, 0)
             send(server.address, 100)
-            # Left by a kill.
+            # The kill has left this file.
         with serving(master, conf, *at) as server:
             send(server.address, 200)
             assert server.stop() == 0
@@ -123,7 +125,7 @@ class Copying:
         self.out: IO[str] = self.process.stdout
 
     def rows(self) -> list[Row]:
-        """All of them, when it has ended by itself."""
+        """All rows that it printed; it must have ended by itself."""
         out, _ = self.process.communicate(timeout=200)
         assert self.process.returncode == 0
         return [json.loads(line) for line in out.splitlines()]
@@ -137,7 +139,7 @@ def await_log(copy: Path, values: Row, end: int) -> None:
 
 
 def settled(engine: Engine, root: Path, values: Row, first: int) -> int:
-    """Sends to the broker; where its log ends then."""
+    """Sends messages to the broker; gives the offset at which its log ends then."""
     answers = engine.ask("send", messages=rows(first, 40))
     assert {one["status"] for one in answers} == {"SEND_OK"}
     return end_of(root, values)
@@ -147,7 +149,8 @@ def settled(engine: Engine, root: Path, values: Row, first: int) -> int:
 def test_a_copy_follows_a_master(
     start_engine: StartEngine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """From the start of a log of several files, over rolls, a kill, and a restart of the master."""
+    """The copy begins with a log of several files, and goes on into new files, after a kill of its
+    own, and after a restart of the master."""
     engine, values = start_engine(), sizes(chance)
     root, copy = tmp_path / "store", tmp_path / "copy"
     root.mkdir()
@@ -214,7 +217,7 @@ def test_a_copy_follows_a_master_with_accounts(
         _, said = nobody.process.communicate(timeout=200)
         assert nobody.process.returncode == 5
         assert "AclException" in said and "--acl-file" in said
-        # The second time it has a record to compare with the master's.
+        # The second time it has records already, and compares the last with the master's.
         for _ in range(2):
             options = ("--acl-file", str(keys), "--until-caught-up", "--verify")
             done = Copying(places, copy, *options).rows()

@@ -1,6 +1,6 @@
-"""HA both ways over a line that is cut and held, and what puts are told that wait for a slave.
+"""HA both ways over a line that is cut and held, and the answers to puts that wait for a slave.
 
-``test_ha.py`` has both ends on a line that is sound.
+``test_ha.py`` tests HA over a line without faults.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.interop.test_ha import (
 from tests.interop.test_serve import row_of, serving
 from tests.ports import free_ports
 
-#: Milliseconds that a slave, or a copy, has to come.
+#: Milliseconds that a slave, or a copy, gets to connect.
 PATIENCE = 120_000
 
 
@@ -47,7 +47,7 @@ class Slave:
         self._engine: Engine | None = None
 
     def start(self, names: str, line: Line) -> None:
-        """:param names: the name server that it asks who is its master."""
+        """:param names: the name server that tells it who is its master."""
         if self._engine is None:
             self._engine = Engine(self._version, self._base / "slave.log")
         values = self._values | {"haMasterAddress": line.address}
@@ -70,7 +70,7 @@ class Slave:
             self._engine = None
 
 
-#: Gives a slave: of settings, and of the name of its master.
+#: Gives a slave with these settings, whose master has this name.
 StartSlave = Callable[[Row, str], Slave]
 
 
@@ -104,8 +104,8 @@ def made_store(root: Path, values: Row) -> None:
 def test_a_slave_comes_back_to_a_store_that_is_served(
     start_engine: StartEngine, slave_of: StartSlave, chance: random.Random, tmp_path: Path
 ) -> None:
-    """After its line was cut in a frame's head and in a body; after a stop and a kill of its own,
-    while messages are sent; and to a master that was stopped."""
+    """The slave connects again when its line was cut in a frame's head or body, when it was stopped
+    or killed while messages are sent, and when its master was stopped."""
     engine, values = start_engine(), sizes(chance)
     master, conf = tmp_path / "master", tmp_path / "broker.conf"
     conf.write_text(conf_text(values) + "brokerName=served\n", "utf-8")
@@ -151,7 +151,8 @@ def test_a_slave_comes_back_to_a_store_that_is_served(
 def test_a_copy_comes_back_to_its_master(
     start_engine: StartEngine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """After its line was cut in a frame's head and in a body, and to a master that was killed."""
+    """The copy connects again when its line was cut in a frame's head or body, and when the master
+    was killed."""
     engine, values = start_engine(), sizes(chance)
     root, copy = tmp_path / "store", tmp_path / "copy"
     root.mkdir()
@@ -185,7 +186,7 @@ def test_a_copy_comes_back_to_its_master(
     assert_clean(copy, config_of(values))
 
 
-#: What a producer is told in each situation of a SYNC_MASTER.
+#: The answers that a producer gets from a SYNC_MASTER in each situation.
 SITUATIONS = {
     "nobody is there": {"SLAVE_NOT_AVAILABLE"},
     "a slave follows": {"SEND_OK"},
@@ -200,7 +201,7 @@ SITUATIONS = {
 def told_by_a_sync_master(
     engine: Engine, names: str, root: Path, values: Row, slave: Slave, line: Line
 ) -> dict[str, set[str]]:
-    """:data:`SITUATIONS`, as they come to pass."""
+    """Brings about all :data:`SITUATIONS`, and gives the answers in each."""
     told: dict[str, set[str]] = {}
 
     def send(when: str, *messages: Row) -> int:
@@ -231,9 +232,9 @@ def told_by_a_sync_master(
 def test_what_puts_are_told_that_wait_for_a_slave(
     start_engine: StartEngine, slave_of: StartSlave, chance: random.Random, tmp_path: Path
 ) -> None:
-    """The same as by a SYNC_MASTER of RocketMQ's."""
+    """``serve`` gives the same answers as a SYNC_MASTER of RocketMQ."""
     engine = start_engine()
-    # Who is not held does not wait as long, however busy the machine is.
+    # A put that need not wait for a slave is answered sooner than this, even on a busy machine.
     values = sizes(chance) | {"brokerRole": "SYNC_MASTER", "slaveTimeout": 8000}
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     conf = tmp_path / "broker.conf"

@@ -1,5 +1,5 @@
-"""An index that lacks items: what a start of the engine makes up for is an info, the rest an error,
-for nothing but a rebuild brings it back."""
+"""An index that lacks items: verify has an info where the engine's start adds them, and an error
+where only a rebuild brings them back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def values(chance: random.Random) -> Row:
 
 @pytest.fixture
 def root(values: Row, tmp_path: Path) -> Path:
-    """A message a second, over some files of the log, stopped cleanly; its index is gone."""
+    """A store with a message for each second, in several log files, stopped cleanly; its index is
+    deleted."""
     root = tmp_path / "store"
     clock = iter(range(BORN, BORN + 10**9, 1000))
     config = config_of(values)
@@ -41,7 +42,7 @@ def root(values: Row, tmp_path: Path) -> Path:
 
 
 def put(store: MessageStore, numbers: range) -> None:
-    """Messages with a key each."""
+    """Puts a message with a key for each number."""
     for number in numbers:
         message = MessageExtBrokerInner(
             TOPICS[0],
@@ -54,8 +55,8 @@ def put(store: MessageStore, numbers: range) -> None:
 
 
 def without_header(root: Path, store: MessageStore, numbers: range) -> None:
-    """Messages are put into a store that is killed before the index file's header is stored, which
-    comes last."""
+    """Puts messages into a store as if it was killed before the index file's header was stored,
+    which comes last."""
     newest = max((root / "index").iterdir())
     header = newest.read_bytes()[:40]
     put(store, numbers)
@@ -65,7 +66,7 @@ def without_header(root: Path, store: MessageStore, numbers: range) -> None:
 
 
 def lost_keys(engine: Engine, root: Path, values: Row, numbers: range) -> list[str]:
-    """Keys by which a broker that starts does not find their message."""
+    """The keys by which a broker does not find their message after its start."""
     broker = engine.open(root, values)
     assert broker.is_open
     broker.settle()
@@ -119,7 +120,8 @@ def test_after_a_crash_without_a_checkpoint_a_start_indexes_all(
 def test_a_file_without_items_is_the_engines(
     engine: Engine, values: Row, tmp_path: Path, keys: int
 ) -> None:
-    """Made for a message without keys: its count is stored with the first item."""
+    """A file that was made for a message without keys is as the engine's: the header gets its count
+    only with the first item."""
     values = {**values, "maxIndexNum": 4}
     names = " ".join(f"k{number}" for number in range(keys))
     made = [
@@ -133,7 +135,7 @@ def test_a_file_without_items_is_the_engines(
     for message in made:
         stored += store.put([message])
         store.settle()
-        # The engine names a file by the millisecond: a second one in the same would be the first.
+        # The engine names a file by the millisecond, so two must not be made in the same one.
         time.sleep(0.002)
     store.shutdown()
     times = iter([row["storeTimestamp"] for row in stored])
@@ -155,9 +157,10 @@ def test_a_file_without_items_is_the_engines(
 def test_a_kill_in_a_file_that_begins_amid_a_millisecond(
     engine: Engine, values: Row, tmp_path: Path, reopened: bool
 ) -> None:
-    """It ends in the very millisecond in which the full one before it ended, up to which the index
-    is on disk. The engine keeps what ends no later (``IndexService#load``); the file's slots lead
-    to items that its header does not count yet, behind which it finds none."""
+    """By its header the file ends in the millisecond in which the full file before it ended, and up
+    to this one the checkpoint says that the index is on disk. So the engine's start keeps the file
+    (``IndexService#load``), though its slots lead to items that its header does not count yet, and
+    a query finds nothing behind such an item."""
     values |= {"maxIndexNum": 300, "maxHashSlotNum": 20}
     root, config, now = tmp_path / "store", config_of(values), [BORN]
 
@@ -184,7 +187,8 @@ def test_a_kill_in_a_file_that_begins_amid_a_millisecond(
 def test_a_computed_checkpoint_does_not_vouch_for_items_that_are_not_counted(
     engine: Engine, values: Row, tmp_path: Path, count: int
 ) -> None:
-    """A start is to throw their file away, and to index again all that is in it."""
+    """With the computed checkpoint a start throws away the file that holds such items, and indexes
+    its messages again."""
     values |= {"maxIndexNum": 300, "maxHashSlotNum": 20}
     root, config, clock = tmp_path / "store", config_of(values), iter(range(BORN, 2 * BORN, 1000))
     store = MessageStore(root, config, writable=True, create=True, clock=lambda: next(clock))

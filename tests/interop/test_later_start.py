@@ -1,5 +1,5 @@
-"""What verify says keeps a broker of 5.x from starting keeps a real one from it, until it is
-cured."""
+"""What keeps a broker of 5.x from starting according to verify does keep a real one from it, until
+the finding's cure was done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.test_operations.test_later_start import BLOCKERS, ZEROS, write_topics
 
 
 def prepare(root: Path) -> None:
-    """A batch queue and a compacted topic, which the broker has not made itself."""
+    """Adds a batch queue and a compacted topic, which the broker has not made itself."""
     (root / "batchconsumequeue" / "batches" / "0").mkdir(parents=True, exist_ok=True)
     write_topics(root, "BatchCQ")
     for name, size in (("compactionLog", 104_857_460), ("compactionCq", 10_485_746)):
@@ -30,7 +30,7 @@ def prepare(root: Path) -> None:
 
 
 def cure(root: Path, values: Row, code: str) -> None:
-    """Does what the finding says to a store without a replica."""
+    """Does what the finding tells the operator of a store without a replica to do."""
     if code == "timer-wheel-length":
         Rmqctl(root, values)("timer", "rebuild", "--yes")
     elif code == "timer-metrics-unreadable":

@@ -1,4 +1,5 @@
-"""What 5.3.3 writes and 4.9.3 does not: read, verified, and written on in its own form."""
+"""What 5.3.3 writes and 4.9.3 does not: rmqctl reads and verifies it, and goes on writing it in the
+same form."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ LONG_TOPIC = "%RETRY%" + "group-with-a-long-name-" * 9
 
 
 def records_of(root: Path, values: Row) -> list[tuple[Record, bytes]]:
-    """Every record with its bytes."""
+    """Every record of a store, with its bytes."""
     with MessageStore(root, config_of(values)) as store:
         size = store.commit_log.file_size
         found = []
@@ -61,8 +62,8 @@ def to_long_topic(messages: Messages, count: int) -> list[MessageExtBrokerInner]
 def test_records_are_written_on_in_the_form_of_the_store(
     engine: Engine, chance: random.Random, tmp_path: Path, with_crc: bool
 ) -> None:
-    """Separator behind the last property, checksum of the record, topic length of two bytes: the
-    same messages put by rmqctl have the bytes that the engine gave them."""
+    """With a separator behind the last property, a checksum of the record, and a topic length of
+    two bytes: rmqctl writes the same bytes for a message as the engine."""
     values = {**settings(chance), "enabledAppendPropCRC": with_crc}
     values["forceVerifyPropCRC"] = with_crc
     root, config = tmp_path / "store", config_of(values)
@@ -93,7 +94,7 @@ def test_records_are_written_on_in_the_form_of_the_store(
     by_rmqctl = records_of(root, values)[len(by_engine) :]
     for (one, one_bytes), (other, other_bytes) in zip(by_engine, by_rmqctl, strict=True):
         assert one.magic_code == other.magic_code
-        if b"INNER_MULTI_QUEUE_OFFSET" not in one.properties_bytes:  # the offsets went on
+        if b"INNER_MULTI_QUEUE_OFFSET" not in one.properties_bytes:  # its offsets differ
             assert len(one_bytes) == len(other_bytes)
             end = -20 if with_crc else None
             assert one.properties_bytes[:end] == other.properties_bytes[:end]
@@ -113,8 +114,8 @@ def test_records_are_written_on_in_the_form_of_the_store(
 def assert_cut_where_a_checksum_is_wrong(
     engine: Engine, chance: random.Random, root: Path, values: Row
 ) -> None:
-    """A flipped bit that only the record's checksum tells: verify names the record, and the engine,
-    recovering from a crash, cuts the log there."""
+    """Flips a bit that only the record's checksum shows: verify names the record, and the engine's
+    recovery after a crash cuts the log there."""
     config = config_of(values)
     records = [record for record, _ in records_of(root, values)]
     record = chance.choice(records[len(records) // 2 :])
@@ -136,13 +137,13 @@ def assert_cut_where_a_checksum_is_wrong(
 
 @pytest.mark.proves("checkpoint")
 def test_checkpoint_and_abort(engine: Engine, chance: random.Random, tmp_path: Path) -> None:
-    """The checkpoint's further fields are kept, ``abort`` with a process id is an abort, and
-    rmqctl's own has one, too."""
+    """rmqctl keeps the checkpoint's further fields, understands an ``abort`` with a process id, and
+    writes its own with one, too."""
     values, root = settings(chance, light_queues=False), tmp_path / "store"
     messages = Messages(chance, values, engine.version)
     for _ in range(2):  # the offset of the confirmed log is known from the second start on
         store = engine.open(root, values)
-        # A last message without a unit would be indexed again by each of its starts.
+        # Each start would index a last message again that has no unit.
         store.put([*messages.take(29), messages.plain()])
         assert (root / "abort").read_text().isdigit()
         store.shutdown()
@@ -163,8 +164,8 @@ def test_checkpoint_and_abort(engine: Engine, chance: random.Random, tmp_path: P
 def test_further_queues_that_are_no_light_ones(
     engine: Engine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """5.3.3's own put gives them no offset, and its dispatch then stops; with the offsets that
-    rmqctl stores it goes on, after a loss of all queues as well."""
+    """When 5.3.3 itself puts such a message it stores no offsets for these queues, and its dispatch
+    then stops. rmqctl stores offsets, with which 5.3.3 goes on, also after a loss of all queues."""
     values, root = settings(chance, light_queues=True), tmp_path / "store"
     messages = Messages(chance, values, engine.version)
     store = engine.open(root, values)
@@ -182,15 +183,15 @@ def test_further_queues_that_are_no_light_ones(
     said = assert_agree(store, values)
     assert len([row for row in said["unit"] if row["topic"] == "extra"]) == 5
     store.shutdown()
-    # It indexes again what it dispatches again.
+    # The messages that it dispatches again are indexed again, too.
     assert_clean(root, config_of(values), allowed=("index-item-repeated",))
 
 
 def test_topics_whose_messages_go_to_no_light_queues(
     engine: Engine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """Retries, delayed messages and the system's own, by the engine and by rmqctl, some with the
-    offsets of the messages that they are copies of; then all queues are lost."""
+    """Retries, delayed messages and those of the system's topics are put by the engine and by
+    rmqctl, some with the offsets of the messages that they copy; then all queues are lost."""
     values, root = settings(chance, light_queues=True), tmp_path / "store"
     messages = Messages(chance, values, engine.version)
     sent = []
@@ -232,7 +233,7 @@ COMPRESSIONS = {"ZLIB": 0, "LZ4": 1 << 8, "ZSTD": 2 << 8}
 
 @pytest.mark.proves("compression")
 def test_compressed_bodies(engine: Engine, chance: random.Random, tmp_path: Path) -> None:
-    """What a 5.x client compressed is shown as it was sent."""
+    """A body that a 5.x client has compressed is shown as it was before."""
     values, root = settings(chance, light_queues=False), tmp_path / "store"
     store = engine.open(root, values)
     sent = {}
