@@ -206,7 +206,7 @@ def test_a_copy_follows_a_master_with_accounts(
     keys.write_text("accessKey: shopkeeper\nsecretKey: of-the-shop\n")
     root.mkdir()
     write_config(root)
-    # Who sends here has no account.
+    # The driver's producer has no account, so the broker is first started without accounts.
     engine.ask("broker", root=str(root), config=values)
     settled(engine, root, values, 0)
     engine.ask("stop")

@@ -1,4 +1,5 @@
-"""A store has one writer: the lock keeps the engine and rmqctl from one another, both ways."""
+"""A store has one writer: its lock keeps rmqctl out while the engine writes, and the other way
+round."""
 
 from __future__ import annotations
 
@@ -30,13 +31,13 @@ def rmqctl(*arguments: str) -> subprocess.CompletedProcess[str]:
     return processes.run("rmqctl", *arguments)
 
 
-#: What an engine without puts writes by the clock: its checkpoint every second, and every ten
-#: seconds how far its delay levels are (``flushDelayOffsetInterval``).
+#: What an engine writes from time to time also without puts: its checkpoint every second, and the
+#: offsets of its delay levels every ten seconds (``flushDelayOffsetInterval``).
 BY_THE_CLOCK = ("checkpoint", "config/delayOffset.json", "config/delayOffset.json.bak")
 
 
 def content_that_stays(root: Path) -> dict[str, object]:
-    """Everything that a running engine without puts leaves as it is."""
+    """The content of all files that a running engine does not change without puts."""
     return {name: c for name, c in tree_content(root).items() if name not in BY_THE_CLOCK}
 
 
@@ -63,7 +64,7 @@ def test_a_running_engine_keeps_writers_out_and_lets_readers_in(
     assert_agree(store, values)
     assert content_that_stays(root) == before
 
-    # Nothing of that disturbed the engine, nor dropped its lock.
+    # None of these commands disturbed the engine or took its lock away.
     store.put(messages.take(10))
     assert rmqctl(*PUT, *here).returncode == 4
     store.shutdown()

@@ -45,7 +45,7 @@ def look(engine: Engine, address: str, commands: list[Command]) -> list[str]:
         [one.class_name, *one.arguments.format(broker=broker, id=sent["msgId"]).split()]
         for one in commands
     ]
-    # A client sets the offsets that a command gives it ten seconds later: so it is asked before.
+    # This is asked first, for a client applies offsets that a command has reset ten seconds later.
     status = {
         n: status_of_client(engine, address, calls[n])
         for n, one in enumerate(commands)
@@ -58,8 +58,10 @@ def look(engine: Engine, address: str, commands: list[Command]) -> list[str]:
 
 
 def status_of_client(engine: Engine, address: str, call: list[str]) -> str:
-    """A broker asks the client in turn, and waits for five seconds, as long as the command waits
-    for it (``Broker2Client#getConsumeStatus``): on a busy machine neither has an answer in time."""
+    """What ``call`` prints, which has the broker ask its client. The broker waits for the client's
+    answer for five seconds, and the command waits as long for the broker
+    (``Broker2Client#getConsumeStatus``), so that on a busy machine it may get no answer in time;
+    then it is called again."""
     for _ in range(60):
         (said,) = engine.ask("admin", address=address, commands=[call])
         if said.count("@watched") == QUEUES:
@@ -69,8 +71,8 @@ def status_of_client(engine: Engine, address: str, call: list[str]) -> str:
 
 
 def await_rates(engine: Engine, address: str, broker: str) -> None:
-    """A broker says nothing of itself before it has looked at its rates for the first time, a
-    second after its start."""
+    """Waits until the broker answers a question about itself: not before it has measured its rates
+    for the first time, a second after its start."""
     command = ["broker.BrokerStatusSubCommand", "-b", broker]
     for _ in range(1200):
         (said,) = engine.ask("admin", address=address, commands=[command])
@@ -81,7 +83,7 @@ def await_rates(engine: Engine, address: str, broker: str) -> None:
 
 
 def all_committed(engine: Engine) -> dict[str, dict[str, int]]:
-    """The consumer offsets of a broker that takes them when it comes to them."""
+    """The consumer offsets, once the broker has all of them; a client does not wait for that."""
     for _ in range(1200):
         offsets: dict[str, dict[str, int]] = engine.ask("offsets")
         if sum(offsets.get(f"{TOPIC}@{GROUP}", {}).values()) == SENT:
@@ -107,11 +109,11 @@ def test_mqadmin_sees_of_serve_what_it_sees_of_a_broker(
     engine.ask("connect", address=address, topic=TOPIC, group=GROUP, count=SENT)
     engine.ask("disconnect")
     offsets = all_committed(engine)
-    # What is refused is not asked of a broker, which would do it.
+    # Commands that ``serve`` refuses are not sent to the broker, which would do them.
     asked = [one for one in COMMANDS if one.level != "refused"]
     theirs = look(engine, address, asked)
     engine.ask("stop")
-    # The commands set offsets, too, and so does the consumer: which is the last differs.
+    # Both commands and the consumer set offsets, and which of them is last may differ.
     (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
     with serving(root, conf) as server:
         ours = look(engine, server.address, list(COMMANDS))
@@ -125,7 +127,7 @@ def test_mqadmin_sees_of_serve_what_it_sees_of_a_broker(
 
 
 def check(command: Command, theirs: list[str], ours: list[str]) -> None:
-    """An answer of ours is what the list says of it."""
+    """Checks that our answer is the same as the broker's, or differs as the list says."""
     if command.other_lines:
         theirs, ours = (
             [one for one in lines if not re.match(command.other_lines, one)]
@@ -134,6 +136,6 @@ def check(command: Command, theirs: list[str], ours: list[str]) -> None:
     if command.level == "same" or command.other_lines:
         assert ours == theirs, command.name
         return
-    # Nothing is there that a broker does not tell.
+    # Our answer has no line that the broker's does not have.
     names = {line.split()[0] for line in theirs}
     assert ours and {line.split()[0] for line in ours} <= names, command.name

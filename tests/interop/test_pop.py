@@ -1,4 +1,5 @@
-"""pop ls: what it says of a store is what the broker, started again, gives back."""
+"""pop ls: the messages that it shows as waiting are those that the broker gives back when it is
+started again."""
 
 from __future__ import annotations
 
@@ -41,8 +42,9 @@ def predicted(root: Path) -> set[tuple[str, str]]:
 
 @pytest.mark.proves("pop")
 def test_what_is_not_acknowledged_comes_back(engine: Engine, tmp_path: Path) -> None:
-    """On a machine so slow that some has come back before the stop, that and the rest; on one so
-    slow that the acknowledgement came too late, all three."""
+    """Of three messages one is acknowledged: ``pop ls`` shows the other two as waiting, without
+    those that have come back before the stop already (on a slow machine). All three come back when
+    the acknowledgement came too late."""
     root, seconds = tmp_path / "store", 4
     popstore.start(engine, root, popstore.VALUES, ["orders"])
     popstore.send(engine, "orders", 0, 4)
@@ -53,7 +55,8 @@ def test_what_is_not_acknowledged_comes_back(engine: Engine, tmp_path: Path) -> 
     engine.ask("stop")
     before, said = set(popstore.given_back(root)), predicted(root)
     assert len(before | said) in counts
-    # A stop that comes between the retry and the note of it has the message given back again.
+    # A message that comes back just before the stop comes back again, when the broker has not
+    # stored that yet.
     assert set(popstore.bring_back(engine, root)) == said
     assert predicted(root) == set()
     assert set(popstore.given_back(root)) == before | said

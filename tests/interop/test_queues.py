@@ -1,5 +1,5 @@
-"""Queues of other kinds: batches and light queues as ``put --batch`` writes them, with the queue
-extension, and the offsets of times."""
+"""Batches and light queues as ``put --batch`` writes them, with the queues' extension; and queue
+offsets by time."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ LIGHT = ("%LMQ%one", "%LMQ%two")
 
 
 def batches(chance: random.Random, messages: Messages) -> list[list[MessageExtBrokerInner]]:
-    """Batches of which some go to light queues as well: those of one message get offsets there, and
-    those of several do not, for the engine adds none in a batch."""
+    """Batches, some of which go to light queues as well. A batch of one message gets offsets in
+    these; one of several does not, for the engine adds no offsets to a batch."""
     made = []
     for _ in range(40):
         batch = messages.batch() if chance.random() < 0.7 else [messages.plain()]
@@ -47,7 +47,7 @@ def batches(chance: random.Random, messages: Messages) -> list[list[MessageExtBr
                 names = ",".join(chance.sample(LIGHT, chance.randint(1, 2)))
                 message.properties["INNER_MULTI_DISPATCH"] = names
         if len(batch) == 1 and chance.random() < 0.4:
-            # It gets offsets of the light queues, and no places there.
+            # The message gets offsets in the light queues, but no units there.
             batch[0].sys_flag = chance.choice((PREPARED, COMMIT, ROLLBACK))
         made.append(batch)
     last = messages.plain()
@@ -85,8 +85,8 @@ def without_moment(rows: list[Row]) -> list[Row]:
 def test_batches_light_queues_and_extension(
     engine: Engine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """The same batches, put by ``put --batch`` and by the engine: the same records, units and
-    extension units, and the engine goes on with rmqctl's."""
+    """``put --batch`` and the engine make the same records, units and extension units of the same
+    batches, and the engine goes on with rmqctl's store."""
     values: Row = {
         **settings(chance, light_queues=True),
         "mappedFileSizeCommitLog": 1 << 15,
@@ -97,7 +97,7 @@ def test_batches_light_queues_and_extension(
     made = batches(chance, Messages(chance, values, engine.version))
     run = Rmqctl(root, values)
     lines = tmp_path / "lines.ndjson"
-    for number, batch in enumerate(made):  # neighbours of one queue would make one batch
+    for number, batch in enumerate(made):  # lines of the same queue in a row would be one batch
         lines.write_text("".join(put_line(message) + "\n" for message in batch), "utf-8")
         if number < 3:
             *rows, _ = run("put", "--from", str(lines), "--batch", "100", "--create")
@@ -132,15 +132,16 @@ def test_batches_light_queues_and_extension(
 
 
 def put_like_the_command(root: Path, values: Row, batch: list[MessageExtBrokerInner]) -> None:
-    """Without a process for each batch."""
+    """Puts a batch as the command does, but in this process, which is faster."""
     with MessageStore(root, config_of(values), writable=True) as writer:
         result = writer.put_batch(batch) if len(batch) > 1 else writer.put_message(batch[0])
         assert result.is_ok
 
 
 def timed_store(chance: random.Random, root: Path, values: Row, gaps: range) -> list[int]:
-    """A queue whose messages were stored with these gaps (ms) between them; their times. Queue
-    files carry the time of their last message, as where a broker wrote them."""
+    """Makes a queue whose messages were stored with these gaps (ms) between them; gives their
+    times. Each queue file has the time of its last message as its modification time, as if a broker
+    had written it."""
     now = 1_700_000_000_000
     times: list[int] = []
 
@@ -188,9 +189,9 @@ def ask_times(
 def test_offset_of_a_time(
     engine: Engine, chance: random.Random, tmp_path: Path, files: str
 ) -> None:
-    """``nearest`` is the engine's own answer wherever that is defined: in one file for every time,
-    over several for the times of messages (between two files the engine looks only into the
-    later one)."""
+    """``nearest`` gives the engine's own answer: for every time when the queue has one file; when
+    it has several, for the times of messages, because for a time between two files the engine looks
+    only into the later one."""
     root = tmp_path / "store"
     units = 200 if files == "one file" else chance.choice((7, 16, 50))
     values = {**settings(chance, light_queues=False), "mappedFileSizeConsumeQueue": 20 * units}
@@ -205,8 +206,8 @@ def test_offset_of_a_time(
 def test_offset_of_a_time_after_a_rebuild(
     engine: Engine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """The engine chooses a file by its modification time. If all were made now, it would look into
-    the first file for every time."""
+    """A rebuild sets modification times, by which the engine chooses the file: if all files were of
+    this moment, it would look into the first one for every time."""
     root = tmp_path / "store"
     values = {**settings(chance, light_queues=False), "mappedFileSizeConsumeQueue": 20 * 16}
     stored = timed_store(chance, root, values, range(1000, 5000))
@@ -219,8 +220,8 @@ def test_offset_of_a_time_after_a_rebuild(
 def test_boundaries_of_later_versions(
     engine: Engine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """``ceil`` and ``floor`` are LOWER and UPPER of 5.x, which has no answer of its own outside the
-    queue's times."""
+    """``ceil`` and ``floor`` give the answers of 5.x for LOWER and UPPER, for times within the
+    queue's; 5.x does not define others."""
     root = tmp_path / "store"
     values = {**settings(chance, light_queues=False), "mappedFileSizeConsumeQueue": 20 * 16}
     stored = timed_store(chance, root, values, range(4))

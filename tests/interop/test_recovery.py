@@ -1,10 +1,10 @@
-"""The recovery matrix: whatever state a store is in, what rmqctl does to it costs nothing that the
-engine alone would have kept.
+"""The recovery matrix: in whatever state a store is, nothing that the engine alone would have kept
+is lost when rmqctl has worked on it.
 
-Every combination of a state, an action and an ending (its own, SIGKILL, a full disk) is a test of
-its own: ``-k 4.9.3-abort-old-checkpoint-put`` runs one. A run takes some of them, with a fixed
-seed; ``-m nightly`` takes many others, with the seed of RMQCTL_TEST_SEED (RMQCTL_NIGHTLY says how
-many; with ``-k`` all that match).
+Every combination of a state, an action and an ending (by itself, SIGKILL, a full disk) is a test:
+``-k 4.9.3-abort-old-checkpoint-put`` runs one. A usual run takes some of them, with a fixed seed.
+``-m nightly`` takes many others, with the seed in RMQCTL_TEST_SEED; RMQCTL_NIGHTLY says how many,
+and with ``-k`` it takes all that match.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from tests.interop.recovery.states import STATES
 
 COUNT = 160
 NIGHTLY_COUNT = int(os.environ.get("RMQCTL_NIGHTLY", "900"))
-#: The engine looks at so many stores at once.
+#: How many stores the engine visits at once.
 CHUNK = 12
-#: So often the process of an engine is asked: each store leaves some threads there.
+#: After how many visits an engine gets a new process, for each store leaves some threads in it.
 OFTEN = 100
 
 
 def chosen() -> list[Combination]:
-    """Each state in each version, with every action and ending, half of them their own."""
+    """The combinations of a usual run: each state in each version, with every action and ending in
+    turn; half of the actions end by themselves."""
     chance = random.Random(seeds.FIXED_SEED)
     found = []
     for version in VERSIONS:
@@ -57,7 +58,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     marked: list[tuple[Combination, list[pytest.MarkDecorator]]] = [(one, []) for one in chosen()]
     if seeds.asks_for_nightly(metafunc.config.option.markexpr):
-        # Thousands, which only make the collection of other runs slow.
+        # These are thousands, which would slow the collection of all other runs.
         marked += [(one, [pytest.mark.nightly]) for one in of_the_night(metafunc.config)]
     params = [
         pytest.param(
@@ -71,8 +72,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Judge:
-    """Says what is wrong with a combination; with those that come behind it, for the engine looks
-    at many stores in the time of one."""
+    """Says what is wrong with a combination. It tries the next combinations at the same time, for
+    the engine visits many stores in the time of one."""
 
     def __init__(self, items: list[pytest.Item], directories: pytest.TempPathFactory) -> None:
         self._directories = directories
@@ -80,7 +81,7 @@ class Judge:
         self._labs: dict[tuple[str, str], Lab] = {}
         self._engines: dict[str, Engine] = {}
         self._asked = 0
-        #: By version and seed, in the order of the run.
+        #: The combinations by version and seed, in the order of the run.
         self._waiting: dict[tuple[str, str], list[Combination]] = {}
         for item in items:
             callspec = getattr(item, "callspec", None)
@@ -97,7 +98,7 @@ class Judge:
             try:
                 self._known |= self._lab(*key).judge(chunk)
             except Exception:
-                # Once for all of them: each would come to the same end, after the same time.
+                # The failure counts for all of them: each would fail alike, after the same time.
                 self._known |= dict.fromkeys(chunk, traceback.format_exc())
         return self._known[combination]
 

@@ -1,5 +1,5 @@
-"""Losses that were seen from outside, by name: a store that a crash has left, one command of
-rmqctl, and what the engine then serves."""
+"""Losses that were once found, each as a test of its own: a store as a crash leaves it, one command
+of rmqctl, and what the engine then serves."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def message(
 
 
 def written(root: Path, values: Row, messages: Iterable[MessageExtBrokerInner]) -> list[Record]:
-    """A store with these messages, a second and a half between each and the next."""
+    """Writes a store with these messages, stored one and a half seconds apart."""
     config = config_of(values)
     with MessageStore(root, config, writable=True, create=True, clock=Clock()) as store:
         for results in store.put_stream(messages, flush=False):
@@ -80,8 +80,8 @@ def queue(said: Visited, topic: str) -> list[tuple[int, int]]:
 def test_a_rare_topic_behind_the_checkpoint(
     engine: Engine, tmp_path: Path, command: list[str]
 ) -> None:
-    """Its units are lost from a third of the log on, and so much log lies behind that as no buffer
-    holds. The engine alone dispatches from the checkpoint on."""
+    """The topic's units are lost from the first third of the log on, and behind that is more log
+    than any buffer holds. The engine alone dispatches from the checkpoint on."""
     values, root = SIZES | {"mappedFileSizeCommitLog": 4 << 20}, tmp_path / "store"
     body = bytes(60_000)
     records = written(
@@ -106,8 +106,9 @@ def test_a_rare_topic_behind_the_checkpoint(
 def test_a_clean_store_with_one_queue_behind_takes_a_put_at_its_end(
     engine: Engine, tmp_path: Path
 ) -> None:
-    """So does the engine's own, whose clean start looks at no queue that is behind the others: the
-    queue offset is taken twice. verify names the records without a unit, before as after."""
+    """A put of the engine does the same, for its clean start does not look for queues that are
+    behind the others: a queue offset is given twice. verify names the records without a unit before
+    the put and after it."""
     root = tmp_path / "store"
     written(root, SIZES, (message("Rare" if n % 9 == 5 else "Usual", f"k{n}") for n in range(90)))
     lost = surgery.zero_units(root, lambda u: u.topic == "Rare" and u.queue_offset >= 7)
@@ -128,8 +129,8 @@ def test_a_clean_store_with_one_queue_behind_takes_a_put_at_its_end(
 
 
 def two_of_each(root: Path, lost: str) -> Record:
-    """A, A, B, B, of which the last is lost to the log and not to its queue and the index; that
-    one."""
+    """Puts messages A, A, B, B, and takes one from the log, but not from its queue and the index;
+    gives this one."""
     body = bytes(40_000)  # one a file
     names = [("A", "a1"), ("A", "a2"), ("B", "b1"), ("B", "b2")]
     records = written(root, SIZES, [message(topic, name, body) for topic, name in names])
@@ -155,7 +156,7 @@ def test_the_place_of_a_lost_message_goes_to_no_other_topic(
     said = said_by(engine, root, SIZES)
     assert [place for place, _ in queue(said, "B")] == [0]
     assert queue(said, "A")[2:] == [(2, row["wrote_offset"])]
-    # Queues that are only in the engine's memory, as those of delay levels, have nothing.
+    # Queues that exist only in the engine's memory, such as those of delay levels, are empty.
     ends = {r["topic"]: r["maxOffset"] for r in said.rows["queue"] if r["maxOffset"]}
     assert ends == {"A": 3, "B": 1}
 
@@ -183,7 +184,7 @@ def test_the_key_of_a_lost_message_does_not_find_another(
 def test_a_put_keeps_the_index_of_a_killed_broker(
     engine: Engine, tmp_path: Path, checkpoint: str
 ) -> None:
-    """What is found by key behind the broker's next start is no less than without the put."""
+    """After the broker's next start all messages are found by key that were without the put."""
     root = tmp_path / "store"
     records = written(root, SIZES, (message("A", f"k{n}", bytes(300)) for n in range(1200)))
     surgery.write_abort(root, engine.version)
@@ -209,7 +210,8 @@ def test_a_put_keeps_the_index_of_a_killed_broker(
 def test_a_broker_loads_behind_old_bytes_of_an_extension(
     engine: Engine, tmp_path: Path, abort: bool
 ) -> None:
-    """The engine has cut its queues and their extension, and left the bytes."""
+    """The engine has cut off its queues and their extension, and left the old bytes in the
+    files."""
     grounds = Grounds(engine.version, "1", tmp_path / "grounds", lambda: engine)
     grounds.need([f"ext-old-bytes{'-abort' * abort}"])
     ground = grounds[f"ext-old-bytes{'-abort' * abort}"]
@@ -233,8 +235,8 @@ def test_a_broker_loads_behind_old_bytes_of_an_extension(
 def test_nothing_is_put_behind_a_delay_that_is_no_number(
     engine: Engine, tmp_path: Path, abort: bool
 ) -> None:
-    """The engine deletes it at its start, clean or not, and all behind it. A put does not follow,
-    and is refused: of a clean store it looks at what stands before the end."""
+    """The engine's start deletes such a message and all behind it, after a clean stop, too. A put
+    behind it is refused instead; in a clean store it looks at the records before the end."""
     root = tmp_path / "store"
     messages = [message("A", f"k{n}") for n in range(60)]
     messages[40].properties["DELAY"] = "3"
@@ -268,7 +270,7 @@ def test_nothing_is_put_behind_a_delay_that_is_no_number(
 def test_a_rebuild_that_is_not_told_of_light_queues_takes_none_away(
     engine: Engine, tmp_path: Path, switches: str
 ) -> None:
-    """Without enableLmq in the broker.conf, or where it is off there, they are kept, or the command
+    """When enableLmq is not in the broker.conf, or off, light queues are kept, or the command
     asks."""
     root, values = tmp_path / "store", SIZES | LIGHT
     names = "%LMQ%one,%LMQ%two"

@@ -1,4 +1,4 @@
-"""The judge of the recovery matrix: each kind of loss, done to a result by hand, has its words."""
+"""The judgement of the recovery matrix finds each kind of loss, made by hand in a result."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def judged(
     known: tuple[Finding, ...] = (),
     elsewhere: tuple[Finding, ...] = (),
 ) -> list[str]:
-    """What is said of a store with one new message, to whose rows something is done."""
+    """The differences that are found in a store with one new message, after its rows were
+    changed."""
     rows = deepcopy(rows_of([*OLD, NEW]))
     change(rows)
     control = Checked(Visited(rows=rows_of(deepcopy(OLD))), list(known))
@@ -150,7 +151,7 @@ def test_what_verify_finds_counts_beyond_the_control() -> None:
     assert not judged(nothing, findings=(one,), known=(one,))
     (found,) = judged(nothing, findings=(one, one), known=(one,))
     assert "1 more unit-hole" in found
-    # A further message in a queue that had lost units makes another finding of them.
+    # A further message in a queue that had lost units changes which finding they have.
     lost = finding("record-without-unit", topic="A", queue_id=0)
     begun = finding("queue-begun-again", topic="A", queue_id=0)
     assert not judged(nothing, findings=(begun,), known=(lost,))

@@ -1,4 +1,5 @@
-"""A played start beside a real one: the same files go, the same offsets stay, in all cases."""
+"""A rehearsed start (``verify`` plays what a broker does) beside a real one: in all cases the same
+files are deleted, and the same offsets stay."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ CASES, MESSAGES = 15, 300
 
 
 class Left(NamedTuple):
-    """What a start has left: none where it does not come to its end."""
+    """What a start has left; empty when it failed."""
 
     starts: bool
     ends: tuple[int, int] = (0, 0)
@@ -42,13 +43,14 @@ def played(root: Path, values: Row, version: str) -> Left:
 
 
 def done(start_engine: StartEngine, root: Path, values: Row) -> Left | None:
-    """What the engine does; None where it is the heap that ends it, which is small here."""
+    """What a real start leaves; None when it ended for lack of memory, as the heap is small
+    here."""
     before = set(files_of(root))
     engine = start_engine()
     try:
         store = engine.open(root, values)
     except EngineError as error:
-        # A record's size, whatever it says, is the size of an array.
+        # The engine makes an array of the size that a record states, however large.
         if "OutOfMemoryError" not in str(error):
             raise
         engine.kill()

@@ -1,5 +1,5 @@
-"""A repaired store: the engine starts on it, also after a crash, changes no byte of log and queues,
-deletes no index file, and has every message where it was."""
+"""A repaired store: the engine starts on it, after a crash, too, changes no byte of log and queues,
+deletes no index file, and has every message at its offset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.golden_data import INDEX, apply_damage, copy_tree, damage_case, tree_
 from tests.interop.engine import Engine
 from tests.interop.stores import as_4_9_3_answers, assert_clean, assert_same, config_of, rows_of
 
-#: Damage cases that are done one after the other: a wrong unit, a queue without files, a stranger.
+#: Damage cases that are applied together: a wrong unit, a queue without files, and a foreign file.
 CASES = ["cq-wrong-unit", "no-one-queue", "index-bad-slot", "stray-file"]
 
 
@@ -25,7 +25,8 @@ CASES = ["cq-wrong-unit", "no-one-queue", "index-bad-slot", "stray-file"]
 def test_the_engine_starts_on_a_log_whose_last_file_was_cut(
     engine: Engine, golden: Golden, tmp_path: Path, lost: int
 ) -> None:
-    """Behind the last record, or amid it. It has every other message then, and goes on behind."""
+    """The file was cut behind the last record, or inside it. After the repair the engine has every
+    other message, and goes on behind them."""
     values = INDEX["stores"]["basic"]["config"]
     root, config = copy_tree(golden("basic"), tmp_path / "store"), config_of(values)
     with MessageStore(root, config) as cut:
@@ -62,7 +63,7 @@ def test_the_engine_starts_on_a_repaired_store(
         (root / "abort").touch()
     config = config_of(values)
     apply(root, config, make_plan(root, config))
-    # After a crash the queue without files is one that the start makes anew, by the checkpoint.
+    # After a crash the start makes the queue without files anew, from the checkpoint on.
     assert_clean(root, config, ("unclean-shutdown", "dispatch-behind") if is_killed else ())
     names = ("commitlog", "consumequeue", "index")
     before = {name: tree_content(root / name) for name in names}
@@ -76,8 +77,8 @@ def test_the_engine_starts_on_a_repaired_store(
         found = tree_content(root / name)
         assert found.keys() >= content.keys(), name
         if is_killed and name == "index":
-            continue  # A start after a crash indexes the last message again; no file went.
-        # 4.9.3 makes queues of what it is asked for.
+            continue  # A start after a crash indexes the last message again; no file is deleted.
+        # 4.9.3 makes a queue when it is asked for one that does not exist.
         assert {path: found[path] for path in content} == content, name
     assert_same(rows_of(root, config, said), said)
     rows = rows_of(base, config, said)

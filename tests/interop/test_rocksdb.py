@@ -1,4 +1,5 @@
-"""rebuild --to-file-queues: a real broker goes on with what became of a store in RocksDB."""
+"""rebuild --to-file-queues: a real broker goes on with the file queues made of a store in
+RocksDB."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ pytestmark = pytest.mark.parametrize(
 
 @pytest.mark.proves("rocksdb", level="partly")
 def test_a_broker_with_file_queues_goes_on(engine: Engine, tmp_path: Path) -> None:
-    """Every message that the log still has is served once, under its number; a group goes on where
-    it was, also in a queue of which nothing is left."""
+    """Every message that the log still has is served once, at its queue offset; a group goes on at
+    its offset, also in a queue that has no message left."""
     root = tmp_path / "store"
     rocksstore.write(engine, root)
     rocksstore.expire(root)
@@ -76,8 +77,8 @@ def test_a_broker_with_file_queues_goes_on(engine: Engine, tmp_path: Path) -> No
 def test_queues_are_read_as_the_engine_reads_them(
     engine: Engine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """Ends, units and answers to pulls are those of the engine, which has them in memory; read is
-    what it leaves when it stops."""
+    """rmqctl reads the store after the engine's stop, and has the same ends, units and answers to
+    pulls as the engine had before, in its memory."""
     values = {**settings(chance, light_queues=False), "storeType": "defaultRocksDB"}
     root = tmp_path / "store"
     store = engine.open(root, values)
@@ -89,7 +90,8 @@ def test_queues_are_read_as_the_engine_reads_them(
     assert said["unit"] and said["get"]
     read = rows_of(root, config_of(values), said)
     for row in (*said["queue"], *read["queue"]):
-        # Where the last record begins, or ends (``RocksDBConsumeQueue#getMaxPhysicOffset``).
+        # Either the begin or the end of the last record
+        # (``RocksDBConsumeQueue#getMaxPhysicOffset``).
         row["maxPhysicOffset"] = min(row["maxPhysicOffset"], 0)
     assert_same(read, said)
     assert_clean(root, config_of(values), ("not-understood",))

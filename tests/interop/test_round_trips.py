@@ -1,4 +1,5 @@
-"""What one side writes the other reads, and writes on: message for message, answer for answer."""
+"""What rmqctl writes the engine reads and goes on with, and the other way round: all messages and
+all answers are the same."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from tests.interop.stores import (
     settings,
 )
 
-#: What a kill leaves and the next start of a broker or of an rmqctl writer makes up for.
+#: Findings of what a kill leaves, and the next start of a broker or a writing command mends.
 KILLED = (
     "unclean-shutdown",
     "dispatch-behind",
@@ -35,26 +36,26 @@ KILLED = (
     "checkpoint-zero",  # the first is written a second after the start
 )
 
-#: What it leaves when it comes between the creation of a file and its full length.
+#: The finding of a file that was made and had not its full length yet when the kill came.
 CUT_SHORT = ("file-length-mismatch", "index-length-mismatch")
 
 
 def assert_rebuild_is_the_same(root: Path, values: Row, output: Path) -> None:
-    """Queues and index made from the log alone are the engine's, byte for byte."""
+    """Asserts that queues and index built from the log alone are the engine's, byte for byte."""
     rebuild_to(plan_rebuild(root, config_of(values), "all"), output)
     assert tree_content(output / "consumequeue") == tree_content(root / "consumequeue")
     assert index_contents(output / "index") == index_contents(root / "index")
 
 
 def begin_file(chance: random.Random, root: Path) -> None:
-    """A next file of the log or of a queue that is made, and has no length yet."""
+    """Makes the next file of the log or of a queue, and gives it no length yet."""
     directory = chance.choice([root / "commitlog", *(root / "consumequeue").glob("*/*")])
     last = max(directory.iterdir())
     (directory / f"{int(last.name) + last.stat().st_size:020d}").touch()
 
 
 def put_by_engine(store: EngineStore, messages: Messages, count: int) -> int:
-    """Messages one by one and in batches; how many."""
+    """Has the engine put messages one by one and in batches; gives their number."""
     results = store.put(messages.take(count))
     for _ in range(count // 12):
         batch = messages.batch()
@@ -89,7 +90,7 @@ def test_rmqctl_writes_and_the_engine_reads(
         assert row["msgId"] == record.msg_id
     store.shutdown()
 
-    # Reading it changed none of what rmqctl wrote, and nothing had to be made again.
+    # The engine changed nothing that rmqctl wrote, and made nothing again.
     assert {part: tree_content(root / part) for part in parts} == parts
     if how != "rebuilt and killed":  # then the last index file is made again
         assert index_contents(root / "index") == index
@@ -112,7 +113,7 @@ def test_the_engine_writes_and_rmqctl_reads(
     store = engine.open(root, values)
     count = put_by_engine(store, Messages(chance, values, engine.version), 240)
     if ends.startswith("clean"):
-        if ends.endswith("the pool"):  # what is in its buffers only the engine does not read either
+        if ends.endswith("the pool"):  # nor does the engine read what is only in its buffers
             store.shutdown()
             store = engine.open(root, values)
         said = assert_agree(store, values)
@@ -132,7 +133,7 @@ def test_the_engine_writes_and_rmqctl_reads(
     assert cut or ends != "killed at a new file"
     before = {"message": rows_of(root, config, {})["message"]}
 
-    # What rmqctl sees after the kill is what the engine's own recovery finds.
+    # After the kill rmqctl sees the same as the engine's own recovery.
     store = start_engine().open(root, values)
     if not store.is_open:  # 4.9.3 does not start with such a file; 5.3.3 deletes it
         assert cut
@@ -147,7 +148,8 @@ def test_the_engine_writes_and_rmqctl_reads(
 def test_messages_that_come_faster_than_the_pool_commits(
     engine: Engine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """More files than the pool has buffers, and a commit that takes one file in 50 ms."""
+    """More log files are written than the pool has buffers, and a commit gets only one file done in
+    50 ms."""
     values, root = settings(chance), tmp_path / "store"
     values |= {"transientStorePoolEnable": True, "flushDiskType": "ASYNC_FLUSH"}
     values |= {"wakeCommitWhenPutMessage": False, "commitIntervalCommitLog": 50}
@@ -162,9 +164,9 @@ def test_messages_that_come_faster_than_the_pool_commits(
 @pytest.mark.proves("turns")
 @pytest.mark.parametrize("first", ["rmqctl", "the engine"])
 def test_turns(engine: Engine, chance: random.Random, tmp_path: Path, first: str) -> None:
-    """Each side goes on where the other has stopped, several times.
+    """rmqctl and the engine take turns in writing, several times.
 
-    Without light queues in 4.9.3, which counts those from 0 again after each start.
+    Without light queues for 4.9.3, which counts them from 0 again after each start.
     """
     light_queues = False if engine.version == "4.9.3" else None
     values, root = settings(chance, light_queues), tmp_path / "store"
@@ -188,9 +190,10 @@ def test_turns(engine: Engine, chance: random.Random, tmp_path: Path, first: str
 def test_light_queues_after_a_restart_of_the_engine(
     engine: Engine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """4.9.3 keeps the counters of light queues in memory only (``CommitLog#lmqTopicQueueTable``):
-    after a start it counts from 0 again, and what it stores then stands in no light queue but the
-    first. verify names these messages, and rmqctl's own puts go on from the queue's end."""
+    """4.9.3 keeps the counters of light queues in memory only (``CommitLog#lmqTopicQueueTable``).
+    After a start it counts from 0 again, and of the messages that it then stores only the first
+    gets a unit in the light queue. verify names the others, and rmqctl's own puts go on at the
+    queue's end."""
     values, root = settings(chance, light_queues=True), tmp_path / "store"
     config, messages = config_of(values), Messages(chance, values, engine.version)
 

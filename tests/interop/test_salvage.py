@@ -1,5 +1,5 @@
-"""Salvaged stores: the engine starts on them, changes nothing, and has every message that was not
-hit, where it was."""
+"""Salvaged stores: the engine starts on them, changes nothing, and has every undamaged message at
+its offset."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MESSAGES = 200
 
 
 def said_of(engine: Engine, root: Path, values: Row, *, killed: bool) -> Rows:
-    """What the engine says of a store after it has started on it; with ``killed`` as after a
-    kill. It is to change no byte of log and queues."""
+    """What the engine says of a store after its start; with ``killed`` the start is one after a
+    kill. It must not change a byte of log and queues."""
     before = {name: tree_content(root / name) for name in ("commitlog", "consumequeue")}
     if killed:
         (root / "abort").touch()
@@ -38,7 +38,7 @@ def said_of(engine: Engine, root: Path, values: Row, *, killed: bool) -> Rows:
     store.shutdown()
     for name, content in before.items():
         found = tree_content(root / name)
-        # 4.9.3 makes queues of what it is asked for; 5.3.3 removes none.
+        # 4.9.3 makes a queue when it is asked for one that does not exist; 5.3.3 removes none.
         assert {path: found.get(path) for path in content} == content, name
     return said
 
@@ -55,8 +55,9 @@ def salvaged(
 def assert_serves_all(
     engine: Engine, base: Path, values: Row, output: Path, *, killed: bool
 ) -> None:
-    """The engine says of the new store what rmqctl does: messages, queues, units, pulls, and keys,
-    where it has not thrown the index away; and what was not hit is among that."""
+    """Asserts that the engine says the same as rmqctl of the new store: messages, queues, units,
+    pulls, and keys unless it has thrown the index away; and that all undamaged messages are
+    there."""
     config = config_of(values)
     before, after = records_of(base, config), records_of(output, config)
     spared = {at for at, data in before.items() if after.get(at) == data}
@@ -67,11 +68,11 @@ def assert_serves_all(
         if killed:
             rows.pop("query")
         if engine.version != "4.9.3":
-            # It sends a consumer that asks far past the end to the end.
+            # 5.3.3 sends a consumer that asks far past a queue's end to that end.
             rows["get"] = [r for r in rows["get"] if r["status"] != "OFFSET_OVERFLOW_BADLY"]
     last = ours["blank"][-1] if ours["blank"] else {"physicalOffset": 0, "size": -1}
     if last["physicalOffset"] + last["size"] == ours["store"][0]["maxPhyOffset"]:
-        # The engine goes on before the blank that ends the last file.
+        # For the engine the log ends before the blank at the end of the last file.
         assert theirs["store"][0]["maxPhyOffset"] == last["physicalOffset"]
         del ours["blank"][-1], ours["store"], theirs["store"]
     assert theirs == ours

@@ -1,5 +1,5 @@
-"""Delayed and transactional messages that rmqctl brought to their topics: the engine has them, and
-its own services find nothing more to do for them."""
+"""Delayed and transactional messages that rmqctl has delivered to their topics: the engine has them
+there, and its own services have nothing left to do for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from tests.interop.stores import (
 
 pytestmark = only("4.9.3")
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
-#: The first two are due at once; the engine looks for the first time a second after its start.
+#: The first two levels are due at once; the engine first looks for due messages a second after its
+#: start.
 LEVELS = "0s 0s 1h"
 
 
@@ -41,7 +42,7 @@ def put(root: Path, values: Row, made: list[MessageExtBrokerInner]) -> None:
 
 
 def delivered(rows: list[Row]) -> list[Row]:
-    """Delivered messages in log order, without what depends on the moment."""
+    """The delivered messages in log order, without what depends on the time."""
     return [
         {name: value for name, value in row.items() if name not in ("storeTimestamp",)}
         for row in rows
@@ -50,7 +51,7 @@ def delivered(rows: list[Row]) -> list[Row]:
 
 
 def wait_for(store: EngineStore, count: int) -> list[Row]:
-    """What the engine's own service has delivered, once there is so much."""
+    """Waits until the engine's own service has delivered ``count`` messages; gives them."""
     end = time.monotonic() + 120
     while True:
         found = delivered(store.dump()["message"])
@@ -65,8 +66,8 @@ def log_records(root: Path, values: Row) -> list[tuple[Record, bytes]]:
 
 
 def test_schedule_deliver(engine: Engine, chance: random.Random, tmp_path: Path) -> None:
-    """The same store delivered by either side has the same messages, at the same offsets, and a
-    broker that goes on behind rmqctl delivers only what comes later."""
+    """rmqctl and the engine deliver the same messages of a store, to the same offsets; and a broker
+    that starts after rmqctl delivers only later messages."""
     values = {**settings(chance, light_queues=False), "messageDelayLevel": LEVELS}
     root = tmp_path / "store"
     messages = Messages(chance, values, engine.version)
@@ -81,7 +82,7 @@ def test_schedule_deliver(engine: Engine, chance: random.Random, tmp_path: Path)
     by_its_service = wait_for(other, 30)
     other.shutdown()
 
-    # A message of the level that is delivered, and one of a level that was never looked at.
+    # A message of the level that was delivered, and one of a level that is new.
     put(root, values, [*delayed(messages, 1, 2), *delayed(messages, 1, 1)])
     store = engine.open(root, values, delivers=True)
     assert store.is_open
@@ -98,7 +99,7 @@ def test_schedule_deliver(engine: Engine, chance: random.Random, tmp_path: Path)
     assert pulled & {row["physicalOffset"] for row in found}
     assert_clean(root, config_of(values))
 
-    # Nothing is left but what is not due, and what the broker has stored of its progress.
+    # Only what is not due is left, and the broker has stored its progress.
     waiting = {row["level"]: row for row in run("schedule", "ls") if row["type"] == "delay_level"}
     assert waiting[3]["pending"] == 7
     assert {level: waiting[level]["pending"] for level in (1, 2)} == {1: 0, 2: 0}
@@ -107,8 +108,8 @@ def test_schedule_deliver(engine: Engine, chance: random.Random, tmp_path: Path)
 def test_transaction_commit_and_rollback(
     engine: Engine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """Half messages that the broker has stored; the broker's check then asks about those only that
-    rmqctl did not end."""
+    """Of half messages that the broker has stored, its check asks producers only about those that
+    rmqctl has not ended."""
     values, root = settings(chance, light_queues=False), tmp_path / "store"
     messages = Messages(chance, values, engine.version)
     halves = [messages.plain() for _ in range(24)]
@@ -156,6 +157,6 @@ def test_transaction_commit_and_rollback(
     store.shutdown()
     assert_clean(root, config_of(values))
 
-    # The check has put those back as later half messages: they are pending still, for both.
+    # The check has stored these again as new half messages: for both sides they are still pending.
     listed = [row for row in run("transaction", "ls") if row["type"] == "half_message"]
     assert len(listed) == len(pending)

@@ -28,12 +28,12 @@ from tests.interop.test_broker import GROUP, QUEUES, RESUME, TOPIC, message, wri
 
 SENT = 60
 LEDGER = "ledger"
-#: Messages that a consumer of tag1 gets, and sends back.
+#: How many messages a consumer of tag1 gets, and sends back.
 FAILING = 6
 
 
 class Serving:
-    """``rmqctl serve`` in a process of its own; ``rows`` are what it prints at its end."""
+    """``rmqctl serve`` in a process of its own; ``rows`` is what it has printed when it ended."""
 
     def __init__(self, process: subprocess.Popen[str], address: str) -> None:
         self.address = address
@@ -92,7 +92,7 @@ def consume(engine: Engine, server: Serving, group: str, count: int, **more: Any
 
 
 def row_of(one: MessageExtBrokerInner, **more: str) -> Row:
-    """A message in the driver's form, which two brokers get alike."""
+    """A message as a row for the driver, the same for two brokers."""
     return message_row(one) | more
 
 
@@ -110,7 +110,7 @@ def test_clients_read_the_store_of_a_killed_broker_to_its_end(
     everything = {(n % QUEUES, n // QUEUES): message(n, 0).body for n in range(SENT)}
     with serving(root, conf, "--read-only") as server:
         fresh = consume(engine, server, "fresh", SENT)
-        # The group goes on where it was.
+        # The group goes on at its offset.
         rest = consume(engine, server, GROUP, SENT - sum(RESUME.values()))
         tagged = consume(engine, server, "tagged", SENT // 2, expression="tag1 || none")
         by_sql = consume(engine, server, "by-sql", SENT // 2, sql="TAGS = 'tag0'")
@@ -118,7 +118,7 @@ def test_clients_read_the_store_of_a_killed_broker_to_its_end(
         looked = engine.ask(
             "clientLook", address=server.address, topic=TOPIC, offset=5, time=0, key="order-7"
         )
-        # A producer finds no queue that it may write to.
+        # A producer finds no queue to which it may send.
         lonely = row_of(message(0, 0))
         del lonely["queueId"]
         (refused,) = engine.ask("clientSend", address=server.address, messages=[lonely])
@@ -136,13 +136,13 @@ def test_clients_read_the_store_of_a_killed_broker_to_its_end(
         assert offsets == list(range(SENT // QUEUES))
         (queue,) = [one for one in looked["queues"] if one["queueId"] == queue_id]
         assert (queue["min"], queue["max"], queue["at"]) == (0, SENT // QUEUES, 0)
-        # One answer goes no further than the end of a queue's file.
+        # An answer to one pull ends with a queue file.
         assert queue["status"] == "FOUND"
         assert [row["queueOffset"] for row in queue["messages"]] == list(range(5, queue["next"]))
     assert [b64decode(row["body"]) for row in looked["found"]] == [message(7, 0).body]
     assert "status" not in refused and refused["refused"]
 
-    # What the clients have told is printed, and nothing of the store has changed.
+    # The offsets that clients committed are printed, and the store has not changed.
     *committed, summary = server.rows
     told = {(r["group"], r["topic"], r["queue_id"]): r["committed_offset"] for r in committed}
     for group in ("fresh", GROUP, "tagged", "by-sql", "in-order"):
@@ -156,7 +156,7 @@ def test_clients_read_the_store_of_a_killed_broker_to_its_end(
 
 
 def with_id(number: int, queue_id: int, **properties: str) -> MessageExtBrokerInner:
-    """A message whose unique key is not its producer's to choose."""
+    """A message that has its unique key already, so that the producer does not make one."""
     return message(
         number, queue_id, UNIQ_KEY=f"7F00000100002A139F2B4E3D0C0A{number:04X}", **properties
     )
@@ -167,8 +167,8 @@ ENDS = {"COMMIT_MESSAGE": 2, "ROLLBACK_MESSAGE": 1, "UNKNOW": 0}
 
 
 def send_of_every_kind(engine: Engine, address: str, root: Path, values: Row) -> list[list[Row]]:
-    """Messages, a batch, delayed ones, transactions of every outcome, and one that a consumer sends
-    back; what the producer was told."""
+    """Sends messages, a batch, delayed ones, transactions of every outcome, and one that a consumer
+    sends back; gives what the producer was told."""
     answers = []
     asked: list[Row] = [
         {"messages": [row_of(with_id(n, n % QUEUES)) for n in range(6)]},
@@ -176,21 +176,21 @@ def send_of_every_kind(engine: Engine, address: str, root: Path, values: Row) ->
         {"messages": [row_of(with_id(20, 0, DELAY="16")), row_of(with_id(21, 0, WAIT="false"))]},
     ]
     for state in ENDS:
-        # A producer chooses its queue by lot: there is one.
+        # A producer would choose among queues at random, so this topic has one.
         half = row_of(with_id(30, 0), state=state, topic=LEDGER)
         del half["queueId"]
         asked.append({"messages": [half]})
     stored = 0
     for one in asked:
         answers.append(engine.ask("clientSend", address=address, **one))
-        # A producer hears nothing of a transaction's end, which a thread of its own stores.
+        # The producer does not learn when the end of a transaction is stored.
         stored += sum(1 + ENDS.get(row.get("state", ""), 0) for row in one["messages"])
         await_records(root, values, stored)
     return answers
 
 
 def await_records(root: Path, values: Row, count: int) -> None:
-    """Returns when a server, or a broker, has stored so many."""
+    """Waits until a server, or a broker, has stored so many records."""
     end = time.monotonic() + 60
     while (found := len(records(root, values))) != count:
         assert time.monotonic() < end, f"{found} records, and not {count}"
@@ -203,7 +203,7 @@ def records(root: Path, values: Row) -> list[Record]:
 
 
 def shape(root: Path, record: Record, values: Row) -> Row:
-    """A record without what differs from one broker to the next: times and ports."""
+    """A record without what differs between two brokers: times and ports."""
     with MessageStore(root, config_of(values)) as store:
         body = store.body(record)
     kept = (
@@ -213,13 +213,13 @@ def shape(root: Path, record: Record, values: Row) -> Row:
     return {name: getattr(record, name) for name in kept} | {"body": body}
 
 
-#: What a record of 5.x says otherwise: where records lie, how long it is, and its properties.
+#: Fields that differ in a record of 5.x: the places of records, its length, and its properties.
 _OF_FORM = ("physical_offset", "prepared_transaction_offset", "total_size", "properties_bytes")
 
 
 def messages_of(rows: list[Row], topics: set[bytes]) -> list[Row]:
-    """What is the same of messages in both forms of a record. Which transactions are ended 5.x
-    notes when it comes to it, and its own services have topics of theirs."""
+    """The part of messages that is the same in both forms of a record, and only for these topics:
+    5.x notes the ends of transactions at times of its own, and its services have further topics."""
     return [
         {name: value for name, value in row.items() if name not in _OF_FORM}
         | {"properties_bytes": b"RETRY_TOPIC" if b"RETRY_TOPIC" in row["properties_bytes"] else b""}
@@ -229,7 +229,7 @@ def messages_of(rows: list[Row], topics: set[bytes]) -> list[Row]:
 
 
 def without_origin(properties: bytes) -> bytes:
-    """Without the id of the message that came back: the broker's port is in it."""
+    """Properties without the id of the message that came back, which has the broker's port."""
     return re.sub(rb"(ORIGIN_MESSAGE_ID\x01)[0-9A-F]{32}", rb"\1", properties)
 
 
@@ -237,8 +237,8 @@ def without_origin(properties: bytes) -> bytes:
 def test_what_is_sent_is_stored_as_a_broker_stores_it(
     start_engine: StartEngine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """Byte for byte that is asked of 4.9.3, as which rmqctl stores; 5.3.3 has its own form of a
-    record, and the same messages in the same places of the same queues, and goes on with ours."""
+    """rmqctl stores the same bytes as 4.9.3. 5.3.3 has another form of record; it stores the same
+    messages at the same places of the same queues, and goes on with rmqctl's store."""
     engine = start_engine()
     values = settings(chance, light_queues=False) | {
         "mappedFileSizeCommitLog": 1 << 20,
@@ -252,7 +252,7 @@ def test_what_is_sent_is_stored_as_a_broker_stores_it(
     failing = {"topic": TOPIC, "expression": "tag1", "group": "stumbling", "failing": True}
 
     def dialogue(address: str, root: Path) -> list[tuple[str, int]]:
-        """Status and queue offset of all that is sent."""
+        """Status and queue offset of all messages that are sent."""
         answers = send_of_every_kind(engine, address, root, values)
         engine.ask("clientConsume", address=address, count=FAILING, **failing)
         return [(row["status"], row["queueOffset"]) for rows in answers for row in rows]
@@ -271,7 +271,7 @@ def test_what_is_sent_is_stored_as_a_broker_stores_it(
         topics = {row["topic_bytes"] for row in stored[0]}
         stored = [messages_of(rows, topics) for rows in stored]
     compare(*stored)
-    # A broker starts on it: nothing is lost, and groups go on where they were.
+    # A broker starts on the store: nothing is lost, and groups go on at their offsets.
     engine.ask("broker", root=str(ours), config=values)
     (new,) = engine.ask(
         "clientSend", address=engine.ask("address"), messages=[row_of(with_id(41, 0))]
@@ -283,7 +283,7 @@ def test_what_is_sent_is_stored_as_a_broker_stores_it(
 
 
 def make_store(root: Path, values: Row) -> None:
-    """One with a topic of two queues, and one of one."""
+    """Makes a store with a topic of two queues, and a topic of one queue."""
     MessageStore(root, config_of(values), writable=True, create=True).close()
     write_config(root)
     path = root / "config" / "topics.json"
@@ -293,7 +293,7 @@ def make_store(root: Path, values: Row) -> None:
 
 
 def compare(ours: list[Row], theirs: list[Row]) -> None:
-    """What consumers send back comes in the order of their threads."""
+    """Compares rows; messages that consumers send back come in any order, as their threads do."""
     sent = [one for one in ours if b"RETRY_TOPIC" not in one["properties_bytes"]]
     assert sent == theirs[: len(sent)]
     backs, others = (

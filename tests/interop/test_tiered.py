@@ -1,4 +1,4 @@
-"""Tiered storage: what rmqctl reads of uploaded files is what their broker gives out of them."""
+"""Tiered storage: rmqctl reads from uploaded files what their broker gives out of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def assert_agrees(root: Path, said: Row) -> None:
 @pytest.mark.parametrize("version", ["5.3.3"])
 @pytest.mark.parametrize("name", ["tiered", "tiered-killed"])
 def test_what_its_broker_gave_out(name: str, version: str, golden_directory: Path) -> None:
-    """Every record by its unit, byte for byte, and what the index had for each key."""
+    """rmqctl reads every record by its unit, byte for byte, and the index items of each key."""
     root = golden_data.unpacked(name, golden_directory, golden_data.LATER)
     assert_agrees(root, json.loads((golden_data.LATER / f"{name}.json").read_text("utf-8")))
 

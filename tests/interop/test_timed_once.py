@@ -1,5 +1,5 @@
-"""A real broker of 5.3.3 on stores whose timed messages rmqctl has put, delivered, or made a new
-timer of: it delivers each once, and none that was recalled."""
+"""A real broker of 5.3.3 on stores in which rmqctl has put or delivered timed messages, or built
+the timer anew: it delivers each message once, and none that was recalled."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ DUE = [f"due-{number}" for number in range(5)]
 
 
 def with_timed_messages(engine: Engine, root: Path) -> None:
-    """A store of a broker in whose wheel messages wait for an hour, and longer; stopped."""
+    """Has a broker write a store whose timer wheel has messages that wait an hour and longer; then
+    stops it."""
     write_topics(root)
     engine.ask("broker", root=str(root), config=SIZES)
     at = system_clock() + HOUR
@@ -50,8 +51,8 @@ def with_timed_messages(engine: Engine, root: Path) -> None:
 
 
 def put_due(root: Path, *, recalled: bool) -> None:
-    """Messages for the timer whose time has come since it stopped; ``recalled``: and one that was
-    recalled, which counts where both are in the wheel."""
+    """Puts timed messages that have become due since the broker stopped; with ``recalled`` also one
+    and its recall, which takes effect when both are in the wheel."""
     out = timer_checkpoint(root)[0]
     made = [waiting(name, out) for name in DUE]
     if recalled:
@@ -112,15 +113,15 @@ def test_each_message_is_delivered_once(
     engine = start_engine()
     engine.ask("broker", root=str(root), config=SIZES)
     wait_for(lambda: len(records(root, SIZES, TOPIC)) >= len(DUE), "delivered")
-    # It has gone on for some slots, in which it could have delivered one again.
+    # The timer has gone on for some slots, in which it would have delivered a message again.
     end = system_clock()
     wait_for(lambda: timer_checkpoint(root)[0] > end, "gone on")
     engine.ask("stop")
     found = Counter(one.properties["KEYS"] for one in records(root, SIZES, TOPIC))
     assert found == dict.fromkeys(DUE, 1)
     listed = states(Rmqctl(root, SIZES))
-    # What was due when it came into the timer has no unit there: a broker goes on behind the last
-    # unit, and would deliver it once more at its next start, which is told.
+    # A message that was due already when it came into the timer has no unit there. A broker goes on
+    # behind the last unit, and would deliver it again at its next start; rmqctl says so.
     again = {name for name in listed if name not in LATER}
     assert {name: listed[name] for name in LATER} == LATER
     assert not again or (way is put and {listed[name] for name in again} == {"due"})

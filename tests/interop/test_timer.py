@@ -1,4 +1,5 @@
-"""The timer of 5.3.3: what waits by rmqctl's word, and a real broker on a timer made anew."""
+"""The timer of 5.3.3: which messages wait, as rmqctl says; and a real broker on a timer that rmqctl
+has built anew."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ HOUR = 3_600_000
 
 
 def waiting(name: str, out: int, **more: str) -> MessageExtBrokerInner:
-    """A record of the timer's topic, as a broker has it of a message."""
+    """A timed message as a broker stores it in the timer's topic."""
     properties = {"KEYS": name, "UNIQ_KEY": unique_key(name), "REAL_TOPIC": TOPIC, "REAL_QID": "1"}
     properties |= {"TIMER_OUT_MS": str(out), "TIMER_DELIVER_MS": str(out), **more}
     return MessageExtBrokerInner(WHEEL_TOPIC, name.encode(), 0, properties=properties)
@@ -51,13 +52,13 @@ def states(run: Rmqctl) -> dict[str, str]:
 def test_the_brokers_classes_read_a_timer_made_anew(
     start_engine: StartEngine, golden: Golden, tmp_path: Path
 ) -> None:
-    """They find the same units, in chains from the same slots, and the same check point."""
+    """They find the same units, chained from the same slots, and the same check point."""
     root = copy_tree(golden("timer"), tmp_path / "store")
     (root / "timerwheel").unlink()
     (now,) = [row["now"] for row in expected("timer")["end"]]
     run = Rmqctl(root, SIZES)
     (summary,) = run("timer", "rebuild", "--yes", "--now", str(now))
-    # They open the files for writing.
+    # On a copy, because these classes open the files for writing.
     read_in = copy_tree(root, tmp_path / "read")
     said: list[Row] = start_engine().ask("timers", root=str(read_in), config=SIZES)
     units = {row["position"]: row for row in said if row["kind"] == "timer_unit"}
@@ -108,7 +109,7 @@ def test_a_broker_delivers_each_message_of_a_timer_made_anew_once(
     config = config_of(values)
     assert [one.severity for one in check_timer(root, config) if one.severity != "info"] == []
 
-    # Some that are due, one of them recalled; then the timer's files are lost.
+    # Some messages are due, one of them is recalled; then the timer's files are lost.
     out = timer_checkpoint(root)[0]
     with MessageStore(root, config_of(values), writable=True) as store:
         made = [waiting(f"due-{number}", out) for number in range(7)]
@@ -127,7 +128,7 @@ def test_a_broker_delivers_each_message_of_a_timer_made_anew_once(
     engine = start_engine()
     engine.ask("broker", root=str(root), config=values)
     wait_for(lambda: len(records(root, values, TOPIC)) >= 7, "delivered")
-    # It has gone on for some slots, in which it could have delivered one again.
+    # The timer has gone on for some slots, in which it would have delivered a message again.
     end = system_clock()
     wait_for(lambda: timer_checkpoint(root)[0] > end, "gone on")
     engine.ask("stop")
