@@ -91,8 +91,8 @@ class BadInputLine(UsageError):
     """One line of a bulk input is not a message."""
 
     template = (
-        "{source}, line {line}: {reason}. The {stored} messages before it are stored; correct the "
-        "line and continue with `tail -n +{line}`."
+        "{source}, line {line}: {reason}. The messages before it are stored ({stored}); correct "
+        "the line and continue with `tail -n +{line}`."
     )
 
     @property

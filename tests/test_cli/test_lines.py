@@ -54,7 +54,7 @@ def test_a_line_that_is_too_long_is_named_and_loses_nothing(
     done = cli("put", "--from", source, *batch, "--format", "ndjson", store=store)
     assert done.code == 2
     assert f"{source}, line 4: it is longer than 500000 bytes" in done.err
-    assert "The 3 messages before it are stored" in done.err
+    assert "The messages before it are stored (3)" in done.err
     assert [row["type"] for row in done.rows] == ["append_result"] * (2 if batch else 3)
 
 

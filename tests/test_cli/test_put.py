@@ -230,7 +230,7 @@ def test_a_bad_line_names_its_number_and_loses_nothing(
     done = cli("put", "--from", source, "--format", "ndjson", store=store)
     assert done.code == 2
     assert f"{source}, line 4: " in done.err and reason in done.err
-    assert "The 2 messages before it are stored" in done.err
+    assert "The messages before it are stored (2)" in done.err
     (tmp_path / "first").write_text(line + "\n" + good)
     first = cli("put", "--from", tmp_path / "first", store=store)
     assert first.code == 2 and "line 1: " in first.err
@@ -428,7 +428,7 @@ def test_a_bad_line_ends_batches_after_what_came_before(
     source = tmp_path / "in"
     source.write_text('{"topic": "n"}\n' * 4 + "{\n")
     done = cli("put", "--batch", "3", "--from", source, "--format", "ndjson", store=store)
-    assert done.code == 2 and "line 5" in done.err and "The 4 messages before it" in done.err
+    assert done.code == 2 and "line 5" in done.err and "are stored (4)" in done.err
     assert [row["messages"] for row in done.rows] == [3, 1]
     source.write_text(json.dumps({"topic": "n", "body": "x" * 3000}) + "\n")
     done = cli("put", "--batch", "3", "--from", source, "--format", "ndjson", store=store)
