@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.errors import NoFileToWrite, NotAFile
 from tests.test_cli.conftest import Cli, cli, state, store
 
@@ -285,6 +286,19 @@ def test_what_has_the_place_of_a_working_directory_is_named(
         assert done.code == 5 and f"cannot write into {path}: it is no directory" in done.err
         assert state(store) == before
         path.unlink()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_what_has_the_place_in_which_a_new_directory_is_made_is_named(
+    kind: str, cli: Cli, store: Path, tmp_path: Path
+) -> None:
+    """It was the directory itself that the error named, with advice about free space."""
+    building = tmp_path / f"new{BESIDE}"
+    place(building, kind)
+    for line in (("salvage",), ("backup", "create"), ("rebuild", "all")):
+        done = cli(*line, "--output", tmp_path / "new", store=store)
+        assert done.code == 5 and f"cannot write into {building}: it is no directory" in done.err
+    assert os.path.lexists(building) and not (tmp_path / "new").exists()
 
 
 def test_a_file_that_is_not_there_is_no_matter_of_rights(cli: Cli, store: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rmqctl.engine.files.durable import put_in_place
 from rmqctl.engine.files.unfinished import BESIDE
-from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
+from rmqctl.errors import CannotWrite, NoDirectoryToWriteTo, OutputExists, OutputInUse
 
 
 @contextmanager
@@ -26,6 +26,7 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
     :raises OutputExists: ``path`` is a file, or a directory that holds something.
     :raises OutputInUse: another process builds there.
     :raises CannotWrite: the disk is full, or the path takes no other directory's place.
+    :raises NoDirectoryToWriteTo: as in :func:`made_anew`.
     """
     place = free_place(path)
     building = place.with_name(place.name + BESIDE)
@@ -68,7 +69,10 @@ def made_anew(building: Path, place: Path, *, is_kept: bool = False) -> int:
     :param place: what an error names. :param is_kept: do not empty it.
     :returns: a descriptor that holds the lock.
     :raises OutputInUse: another process holds the lock.
+    :raises NoDirectoryToWriteTo: something else has the name of ``building``.
     """
+    if building.is_symlink() or (building.exists() and not building.is_dir()):
+        raise NoDirectoryToWriteTo(path=str(building))
     building.mkdir(parents=True, exist_ok=True)
     lock = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
