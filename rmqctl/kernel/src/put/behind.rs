@@ -64,9 +64,6 @@ pub struct Behind<'scope, 'env> {
     process: u32,
 }
 
-/// The exit code of a child process that is forked amid a stream and goes on in it: that of a bug.
-const FORKED: i32 = 70;
-
 /// The second thread, which stores. It gives chunks back, to be filled again.
 struct Other<'scope> {
     filled: SyncSender<Chunk>,
@@ -164,7 +161,8 @@ impl Behind<'_, '_> {
                 "error: this process was forked while a stream of messages was stored, and cannot \
                  go on with it. Fork before the stream, or end the child with os._exit."
             );
-            process::exit(FORKED);
+            // Not `exit`: it would end what other threads of the parent have begun, and crash.
+            process::abort();
         }
     }
 
