@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.constants import LONG_MAX
+from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.messagestore import MessageStore
@@ -24,6 +24,7 @@ from rmqctl.operations.doctor.simulatestart import rows, simulate_start
 from rmqctl.operations.look.dump import dump_record
 from rmqctl.operations.look.message import look_message
 from rmqctl.operations.look.pull import pull
+from rmqctl.operations.look.topics import unit_bytes
 from rmqctl.operations.look.walk import Selection, walk_commit_log
 from tests import golden_data
 from tests.test_safety.support import Clock, message, small_config
@@ -260,6 +261,10 @@ def check_range(found: QueueEnd, queue: ConsumeQueue) -> None:
             files = queue.files
             known = ConsumeQueue(files.directory, "T", 0, files.file_size, known=found)
             assert facts(known) == facts(queue)
+            opened = ConsumeQueue(files.directory, "T", 0, files.file_size)
+            for one in (known, opened):
+                one.cut(150, 200)
+            assert facts(known) == facts(opened)
 
 
 def facts(queue: ConsumeQueue) -> tuple[object, ...]:
@@ -377,3 +382,15 @@ def test_units_of_a_file_that_is_cut_while_the_queue_is_open_are_in_no_file(
         assert len(queue.stored(0, 2)) == len(queue.window(0, 2)) * UNIT_SIZE == whole * UNIT_SIZE
     finally:
         queue.close()
+
+
+@pytest.mark.parametrize(("unit", "size"), [((0, 90, 7), 90), ((100, INT_MAX, 7), 0)])
+def test_the_bytes_of_one_unit_are_those_of_many(
+    tmp_path: Path, unit: tuple[int, int, int], size: int
+) -> None:
+    """A size that only a filler has counts for nothing."""
+    for count in (1, 2):
+        where = tmp_path / str(count)
+        where.mkdir()
+        (where / f"{0:020d}").write_bytes((UNIT.pack(*unit) * count).ljust(1000, b"\0"))
+        assert unit_bytes(ConsumeQueue(where, "T", 0, 1000)) == count * size

@@ -167,6 +167,7 @@ class ConsumeQueue:
         begins at the first one at or beyond ``log_min`` (``correctMinOffset``). No byte is changed.
         """
         low, high = self._first_file_offset(), self.max_offset
+        self.known = None
         while low < high:
             last = self.unit(high - 1)
             if last is None or last.physical_offset < log_end:

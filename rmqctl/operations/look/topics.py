@@ -209,7 +209,8 @@ def unit_bytes(queue: ConsumeQueue) -> int:
     size, start = 0, queue.min_offset
     if queue.max_offset - start <= 1:  # In a store of very many queues, most of them.
         _, last = queue.ends()
-        return last.size if last is not None and last.is_written and not last.is_pre_blank else 0
+        is_record = last is not None and last.is_written and last.size != PRE_BLANK_UNIT[1]
+        return last.size if last is not None and is_record else 0
     while start < queue.max_offset:
         units = queue.window(start, min(_UNITS_AT_ONCE, queue.max_offset - start))
         if not len(units):
