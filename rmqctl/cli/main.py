@@ -13,6 +13,7 @@ from rmqctl.cli import pager
 from rmqctl.cli.lazy import LazyGroup
 from rmqctl.cli.output import note, say
 from rmqctl.cli.sink import has_reader_gone, let_stderr_go, silence_stdout
+from rmqctl.engine.files.openfiles import allow_open_files
 from rmqctl.errors import InternalError, RmqctlError
 
 _COMMANDS = "rmqctl.cli.commands."
@@ -20,7 +21,7 @@ _COMMANDS = "rmqctl.cli.commands."
 _SYSTEM_REFUSES = 5
 _BUG = 70
 #: Files that a process may have open, where the system allows as many: a put keeps the files of up
-#: to 1,024 queues open.
+#: to 1,024 queues open, and would end in many queues where the soft limit is 256.
 _OPEN_FILES = 1 << 14
 
 
@@ -108,7 +109,7 @@ def main() -> None:
     # What numpy brings for matrices starts a thread for each core, which waits by spinning. No
     # command multiplies matrices, and without them numpy is imported in half the time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    _allow_open_files()
+    allow_open_files(_OPEN_FILES)
     try:
         code = run()
     except Exception as error:
@@ -119,17 +120,6 @@ def main() -> None:
     finally:
         let_stderr_go()
     sys.exit(code)
-
-
-def _allow_open_files() -> None:
-    """Raises the soft limit of open files (``ulimit -n``) as far as the hard one, as Java does for
-    a broker: where it is 256 a put into many queues would end with it."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def interrupts_again(lost: sys.UnraisableHookArgs) -> None:

@@ -8,13 +8,13 @@ disturb others.
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from rmqctl.engine.files.openfiles import allow_open_files
 from rmqctl.serve.broker import Broker
 from rmqctl.serve.errors import CannotListen
 from rmqctl.serve.events import (
@@ -59,14 +59,11 @@ _LAST_SECONDS = 5.0
 def make_room() -> int:
     """Raises the limit of open files as far as the system allows, and returns how many connections
     fit. With more of them, connections would wait, and the store could open no file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + _OWN_FILES
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        soft = most
-    has_room = soft == resource.RLIM_INFINITY or soft >= wanted
-    return MAX_CONNECTIONS if has_room else max(soft - _OWN_FILES, soft // 2)
+    allowed = allow_open_files(wanted)
+    if allowed is None or allowed >= wanted:
+        return MAX_CONNECTIONS
+    return max(allowed - _OWN_FILES, allowed // 2)
 
 
 def now() -> int:

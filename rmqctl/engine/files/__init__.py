@@ -16,6 +16,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.files.newdirectory`
 - :mod:`~rmqctl.engine.files.newnames`
 - :mod:`~rmqctl.engine.files.opencache`
+- :mod:`~rmqctl.engine.files.openfiles`
 - :mod:`~rmqctl.engine.files.owndirectory`
 - :mod:`~rmqctl.engine.files.pagelock`
 - :mod:`~rmqctl.engine.files.paths`

@@ -7,7 +7,6 @@ that is open for writing.
 
 from __future__ import annotations
 
-import resource
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from formats.constants import LONG_MAX
 from rmqctl.engine.files.opencache import OpenCache
+from rmqctl.engine.files.openfiles import open_files
 from rmqctl.engine.files.paths import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
@@ -47,8 +47,8 @@ def kept_queues() -> int:
     """How many queues that nobody uses a table keeps open; a writer has as many wait for their
     units. Each has up to two files, with two descriptors each (file and map). So at most three
     quarters of the process's soft limit of open files are used: 96 queues where it is 1,024."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fitting = _MOST_KEPT if soft == resource.RLIM_INFINITY else soft * 3 // 32
+    allowed = open_files()
+    fitting = _MOST_KEPT if allowed is None else allowed * 3 // 32
     return min(max(fitting, _LEAST_KEPT), _MOST_KEPT)
 
 
