@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import pty
 import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from tests import processes
+from tests.terminals import OnTerminal
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 100
@@ -178,22 +177,9 @@ def _session(commands: list[str], directory: Path, address: bytes) -> list[tuple
         "LINES": "40",
     }
     environment.pop("RMQCTL_STORE", None)
-    master, slave = pty.openpty()
-    shell = subprocess.Popen(
-        ["bash", "-c", script], stdin=slave, stdout=slave, stderr=slave, cwd=directory,
-        env=environment,
-    )  # fmt: skip
-    os.close(slave)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(master, 65536)
-        except OSError:  # The last process on the terminal has ended.
-            break
-        shown += piece
-    os.close(master)
-    shell.wait()
-    parts = re.sub(r" *\r\n", "\n", shown.decode()).split(mark)
+    shell = OnTerminal(["bash", "-c", script], stdin=True, cwd=directory, env=environment)
+    _, shown = shell.ended()
+    parts = re.sub(r" *\n", "\n", shown).split(mark)
     return [(int(status), output) for output, status in zip(parts[::2], parts[1::2], strict=False)]
 
 

@@ -6,11 +6,8 @@ import asyncio
 import html
 import io
 import os
-import pty
 import re
-import select
 import signal
-import subprocess
 import sys
 import time
 import tomllib
@@ -46,6 +43,7 @@ from rmqctl.operations.verify.findings import finding
 from tests import golden_data
 from tests.conftest import Golden
 from tests.golden_data import broker_conf
+from tests.terminals import OnTerminal
 from tests.test_cli.conftest import CONFIG, Cli, cli, message, state, store
 from tests.test_cli.test_manners import RAW
 
@@ -622,36 +620,23 @@ _BROWSE = (sys.executable, "-m", "rmqctl", "browse")
 def on_a_terminal(store: Path, keys: bytes, ending: int | None = None) -> tuple[int, bytes]:
     """Runs the command with a terminal, and types when its first screen is there; exit code and
     what came to the terminal."""
-    controller, terminal = pty.openpty()
     conf = store.parent / "broker.conf"
-    process = subprocess.Popen(
+    command = OnTerminal(
         # Whoever runs the tests by nohup ignores SIGHUP, and so would the command.
         ["env", "--default-signal=HUP", *_BROWSE, "--store", str(store), "--broker-conf", conf],
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
+        stdin=True,
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},
     )
-    os.close(terminal)
     seen, typed = b"", False
-    while True:
-        ready, _, _ = select.select([controller], [], [], 60)
-        assert ready, seen
-        try:
-            data = os.read(controller, 1 << 16)
-        except OSError:
-            break
-        if not data:
-            break
+    for data in command:
         seen += data
         if b"orders" in seen and not typed:
             typed = True
             if ending is None:
-                os.write(controller, keys)
+                os.write(command.controller, keys)
             else:
-                process.send_signal(ending)
-    os.close(controller)
-    return process.wait(60), seen
+                command.process.send_signal(ending)
+    return command.process.wait(60), seen
 
 
 @pytest.mark.parametrize(

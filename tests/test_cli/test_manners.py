@@ -7,7 +7,6 @@ import errno
 import io
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from rmqctl.cli.options import COMMON_OPTIONS
 from rmqctl.cli.types import Time
 from rmqctl.errors import ReadersDisagree
 from tests.conftest import Golden
+from tests.terminals import OnTerminal
 from tests.test_cli.conftest import BROKER_CONF, NASTY, WITHOUT_A_BAR, Cli, Terminal, state
 
 PULL = ("pull", "--topic", "orders", "--queue-id", "0", "--offset", "0")
@@ -729,21 +729,9 @@ def test_no_thread_spins_beside_a_scan(store: Path) -> None:
 
 def on_terminal(line: list[str | Path], width: int) -> tuple[int, str]:
     """Exit status and everything that a terminal gets, stdout and stderr."""
-    master, slave = pty.openpty()
     line = [sys.executable, "-c", WITHOUT_A_BAR, *line]
     size = {"COLUMNS": str(width), "LINES": "40", "TERM": "xterm", "RMQCTL_PAGER": "cat"}
-    with subprocess.Popen(line, stdout=slave, stderr=slave, env=os.environ | size) as process:
-        os.close(slave)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(master, 4096)
-            except OSError:
-                break
-            shown += piece
-        code = process.wait(60)
-    os.close(master)
-    return code, shown.decode().replace("\r\n", "\n")
+    return OnTerminal(line, env=os.environ | size).ended()
 
 
 def without_colours(shown: str) -> str:

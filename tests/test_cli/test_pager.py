@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import io
 import os
-import pty
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqctl.cli import pager, progress
 from rmqctl.cli.main import run
 from rmqctl.cli.output import RowWriter
+from tests.terminals import OnTerminal
 from tests.test_cli.conftest import BROKER_CONF, WITHOUT_A_BAR, Terminal
 
 #: A program that marks what it is given.
@@ -30,37 +29,21 @@ def where(store: Path) -> list[str]:
     return ["--store", str(store), "--broker-conf", str(conf)]
 
 
-def started(
-    line: list[str], variables: dict[str, str], **given: object
-) -> tuple[subprocess.Popen[bytes], int]:
-    """A command on a new terminal, in a process group of its own, and the other end of that."""
-    main, terminal = pty.openpty()
+def started(line: list[str], variables: dict[str, str], **given: Any) -> OnTerminal:
+    """A command on a new terminal, in a process group of its own."""
     environment = {name: value for name, value in os.environ.items() if "PAGER" not in name}
-    process = subprocess.Popen(
+    return OnTerminal(
         [sys.executable, "-c", WITHOUT_A_BAR, *line],
         env=environment | {"TERM": "xterm", "COLUMNS": "90"} | variables,
         start_new_session=True,
-        **({"stdout": terminal, "stderr": terminal} | given),  # type: ignore[call-overload]
+        **given,
     )
-    os.close(terminal)
-    return process, main
 
 
-def shown(line: list[str], variables: dict[str, str], **given: object) -> tuple[int, list[str]]:
+def shown(line: list[str], variables: dict[str, str], **given: Any) -> tuple[int, list[str]]:
     """The exit status of a command on a terminal, and the lines that this gets."""
-    process, main = started(line, variables, **given)
-    data = b"".join(_pieces(main))
-    if process.stdout is not None:
-        process.stdout.close()
-    return process.wait(60), data.decode().splitlines()
-
-
-def _pieces(main: int) -> Iterator[bytes]:
-    try:
-        while True:
-            yield os.read(main, 65536)
-    except OSError:  # The terminal has lost its last process.
-        os.close(main)
+    code, output = started(line, variables, **given).ended()
+    return code, output.splitlines()
 
 
 def test_a_terminal_has_a_pager_and_notes_go_through_it(store: Path, where: list[str]) -> None:
@@ -113,13 +96,13 @@ def test_what_writes_has_none_nor_has_what_is_piped(where: list[str]) -> None:
     ids=" ".join,
 )
 def test_what_goes_on_has_none(line: list[str], where: list[str]) -> None:
-    process, main = started([*line, *where], {"PAGER": MARKS})
-    data = b""
-    while data.count(b"\n") < 3:
-        data += os.read(main, 65536)
-    process.send_signal(signal.SIGINT)
-    data += b"".join(_pieces(main))
-    assert process.wait(60) == 130 and b"paged:" not in data
+    command = started([*line, *where], {"PAGER": MARKS})
+    first = b""
+    while first.count(b"\n") < 3:
+        first += os.read(command.controller, 65536)
+    command.process.send_signal(signal.SIGINT)
+    code, rest = command.ended()
+    assert code == 130 and b"paged:" not in first and "paged:" not in rest
 
 
 def test_leaving_it_early_ends_the_command_quietly(where: list[str]) -> None:
@@ -132,14 +115,15 @@ def test_ctrl_c_waits_for_it(where: list[str], tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     waits = f"trap '' INT; touch {ready}; sleep 0.4; sed s/^/paged:/; echo left"
     line = ["walk", "commitlog", "--format", "ndjson", "-v", *where]
-    process, main = started(line, {"PAGER": waits})
+    command = started(line, {"PAGER": waits})
     while not ready.exists():
-        assert process.poll() is None
+        assert command.process.poll() is None
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)
-    lines = b"".join(_pieces(main)).decode().splitlines()
+    os.killpg(command.process.pid, signal.SIGINT)
+    code, output = command.ended()
+    lines = output.splitlines()
     # The command may have printed everything by then, and waited.
-    assert process.wait(60) in (0, 130)
+    assert code in (0, 130)
     assert lines[-1] == "left", "its last line comes before the command ends"
     assert not any("Traceback" in one for one in lines)
 
