@@ -32,6 +32,8 @@ _PROPERTY_SEPARATOR = PROPERTY_SEPARATOR.encode()
 _INT_RANGE, _LONG_RANGE = range(INT_MIN, INT_MAX + 1), range(LONG_MIN, LONG_MAX + 1)
 # Digits of any script, as `Character#digit` takes them.
 _WHOLE = re.compile(r"[+-]?\d+")
+# Fewer than these are quickly read.
+_MANY_DIGITS = 20
 
 _TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 # White space to Python, and not to Java: the next line, and spaces that do not break.
@@ -221,6 +223,9 @@ def java_long(text: str) -> int | None:
 
 
 def _parsed(text: str, numbers: range) -> int | None:
+    if len(text) < _MANY_DIGITS and text.isascii() and text.isdigit():
+        number = int(text)
+        return number if number in numbers else None
     if not _WHOLE.fullmatch(text) or max(text) > "\uffff":
         return None
     digits = text.lstrip("+-").lstrip("0")

@@ -9,7 +9,6 @@ the same UNIQ_KEY is in its real topic.
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +23,14 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import timer_log_file_size
 from rmqctl.engine.settings.storeconfig import TIMER_PRECISIONS
 from rmqctl.engine.timer.timercheck import TimerCheckpoint, read_timer_checkpoint
-from rmqctl.engine.timer.timerlog import DTYPE, UNIT_SIZE, TimerLog, TimerUnit, has_right_magic
+from rmqctl.engine.timer.timerlog import (
+    DTYPE,
+    UNIT_SIZE,
+    Chain,
+    TimerLog,
+    TimerUnit,
+    has_right_magic,
+)
 from rmqctl.engine.timer.wheel import TimerWheel
 
 if TYPE_CHECKING:
@@ -36,6 +42,7 @@ OVERDUE = "overdue"
 ROLLED = "rolled"
 RECALLED = "recalled"
 GONE = "gone"
+_TOPIC = TIMER_TOPIC.encode()
 #: Slots that are read to find the precision, and the most steps back of ``reviseQueueOffset``.
 _SLOTS_ASKED = 64
 _MOST_STEPS_BACK = 20_000
@@ -46,13 +53,20 @@ _SLOTS_KEPT = 1024
 
 class Timed(NamedTuple):
     """A waiting message and its state. ``unit`` is None if it is not in the wheel; ``record`` is
-    None if the log no longer has it."""
+    None if the log no longer has it. ``properties`` are the record's, decoded."""
 
     state: str
     unit: TimerUnit | None
     record: Record | None
+    properties: Mapping[str, str]
     physical_offset: int
     total_size: int
+
+
+def is_timers(record: Record, size: int) -> bool:
+    """Whether a record, at a place where one of ``size`` bytes should be, is of the timer's
+    topic."""
+    return record.total_size == size and record.topic_bytes == _TOPIC
 
 
 def number_of(properties: Mapping[str, str], name: str) -> int | None:
@@ -61,21 +75,21 @@ def number_of(properties: Mapping[str, str], name: str) -> int | None:
     return None if text is None else java_long(text)
 
 
-def out_timestamp(record: Record) -> int | None:
+def out_timestamp(properties: Mapping[str, str]) -> int | None:
     """TIMER_OUT_MS: when a record of the timer's topic is delivered (ms)."""
-    return number_of(record.properties, constants.PROPERTY_TIMER_OUT_MS)
+    return number_of(properties, constants.PROPERTY_TIMER_OUT_MS)
 
 
-def recalled_key(record: Record) -> str | None:
+def recalled_key(properties: Mapping[str, str]) -> str | None:
     """The key of the message that a record recalls; None if the record is a message itself."""
-    return record.properties.get(constants.PROPERTY_TIMER_DEL_UNIQKEY)
+    return properties.get(constants.PROPERTY_TIMER_DEL_UNIQKEY)
 
 
-def victim_keys(record: Record) -> tuple[str, ...]:
+def victim_keys(properties: Mapping[str, str]) -> tuple[str, ...]:
     """The keys by which a message may be recalled. 5.3.2 and 5.3.3 compare the topic as well, other
     versions do not (``TimerMessageStore#buildDeleteKey``); a recall has the key of its version."""
-    key = record.properties.get(constants.PROPERTY_UNIQ_KEY)
-    topic = record.properties.get(constants.PROPERTY_REAL_TOPIC)
+    key = properties.get(constants.PROPERTY_UNIQ_KEY)
+    topic = properties.get(constants.PROPERTY_REAL_TOPIC)
     return () if key is None else (key, f"{topic}+{key}")
 
 
@@ -187,10 +201,11 @@ class Timer:
     def record_of(self, unit: TimerUnit) -> Record | None:
         """The record that a unit points to; None if there is none of its size in the timer's
         topic."""
-        record = self._store.commit_log.find_record(unit.physical_offset)
-        if record is None or record.total_size != unit.total_size or record.topic != TIMER_TOPIC:
-            return None
-        return record
+        return self._timer_record(unit.physical_offset, unit.total_size)
+
+    def _timer_record(self, physical_offset: int, size: int) -> Record | None:
+        record = self._store.commit_log.find_record(physical_offset)
+        return record if record is not None and is_timers(record, size) else None
 
     def timed(self, now: int) -> Iterator[Timed]:
         """The messages that wait or would be lost, as a start at ``now`` (ms) finds them: slot by
@@ -198,37 +213,53 @@ class Timer:
 
         Messages before the check point's read clock are done, and left out; so are recalls.
         """
+        return self._timed(now, constants.LONG_MAX)
+
+    def due(self, now: int) -> Iterator[Timed]:
+        """Those of :meth:`timed` that are due or overdue."""
+        last = max(now, self.read_clock(now)) // self.precision
+        return (one for one in self._timed(now, last) if one.state in (DUE, OVERDUE))
+
+    def _timed(self, now: int, last_time: int) -> Iterator[Timed]:
+        """:meth:`timed`, but without slots behind ``last_time``, in units of the precision."""
         first = self.enqueue_offset()
         recalls = self._queued_recalls(first)
+        has_queued = next(self._queued(first), None) is not None
         again: set[int] = set()
         none: set[str] = set()
         for time, last in self.heads(self.checkpoint.read_timestamp // self.precision):
+            # If messages are in the queue behind the wheel's, a later slot may have one of them.
+            if time > last_time and not has_queued:
+                return
             chain = self.log.chain(last, time, self.precision)
-            queued = recalls.get(time, none)
-            yield from self._of_slot(chain.positions, queued, now, first, again)
+            yield from self._of_slot(chain, recalls.get(time, none), now, first, again)
         for offset, size in self._queued(first):
             if offset not in again:
                 yield from self._of_queue(offset, size, recalls, now)
 
     def _of_slot(
-        self, positions: array[int], queued: set[str], now: int, first: int, again: set[int]
+        self, chain: Chain, queued: set[str], now: int, first: int, again: set[int]
     ) -> Iterator[Timed]:
-        """The messages of one slot. ``positions`` begins with the newest unit. ``again`` gets the
-        physical offsets of records that the queue also has from queue offset ``first`` on."""
-        recalls, rolled_recalls = self._recalls_of(positions)
+        """The messages of one slot. ``again`` gets the physical offsets of records that the queue
+        also has from queue offset ``first`` on."""
+        recalls, rolled_recalls = self._recalls_of(chain)
+        recalls |= queued
+        rolled_recalls |= recalls
         clock = self.read_clock(now)
-        for unit in self.log.units_at(reversed(positions)):
-            record = self.record_of(unit)
+        for unit in self.log.units_at(reversed(chain.positions)):
+            place = unit.physical_offset, unit.total_size
             if unit.is_delete or unit.physical_offset in again:
                 continue
+            record = self._timer_record(*place)
             if record is None:
-                yield Timed(GONE, unit, None, unit.physical_offset, unit.total_size)
+                yield Timed(GONE, unit, None, {}, *place)
                 continue
             if record.queue_offset >= first:
                 again.add(unit.physical_offset)
-            keys = recalls | queued | (rolled_recalls if unit.is_roll else set())
-            out = out_timestamp(record)
-            if any(key in keys for key in victim_keys(record)):
+            properties = record.properties
+            keys = rolled_recalls if unit.is_roll else recalls
+            out = out_timestamp(properties)
+            if keys and not keys.isdisjoint(victim_keys(properties)):
                 state = RECALLED
             elif unit.slot_timestamp < clock:
                 state = OVERDUE
@@ -236,14 +267,14 @@ class Timer:
                 state = ROLLED
             else:
                 state = DUE if unit.slot_timestamp <= now else PENDING
-            yield Timed(state, unit, record, unit.physical_offset, unit.total_size)
+            yield Timed(state, unit, record, properties, *place)
 
-    def _recalls_of(self, positions: array[int]) -> tuple[set[str], set[str]]:
+    def _recalls_of(self, chain: Chain) -> tuple[set[str], set[str]]:
         """The keys that units of a slot recall: for its messages, and for those that are rolled."""
         keys: tuple[set[str], set[str]] = set(), set()
-        for unit in self.log.units_at(positions):
+        for unit in self.log.units_at(chain.positions if chain.recalls else ()):
             record = self.record_of(unit) if unit.is_delete else None
-            key = recalled_key(record) if record is not None else None
+            key = recalled_key(record.properties) if record is not None else None
             if key is not None:
                 keys[unit.is_roll].add(key)
         return keys
@@ -264,8 +295,8 @@ class Timer:
         found: dict[int, set[str]] = {}
         for offset, _ in self._queued(first):
             record = self._store.commit_log.find_record(offset)
-            key = recalled_key(record) if record is not None else None
-            out = out_timestamp(record) if record is not None else None
+            properties = {} if record is None else record.properties
+            key, out = recalled_key(properties), out_timestamp(properties)
             if key is not None and out is not None:
                 found.setdefault(out // self.precision, set()).add(key)
         return found
@@ -273,20 +304,21 @@ class Timer:
     def _of_queue(
         self, offset: int, size: int, recalls: dict[int, set[str]], now: int
     ) -> Iterator[Timed]:
-        record = self._store.commit_log.find_record(offset)
-        if record is None or record.total_size != size or record.topic != TIMER_TOPIC:
-            yield Timed(GONE, None, None, offset, size)
+        record = self._timer_record(offset, size)
+        if record is None:
+            yield Timed(GONE, None, None, {}, offset, size)
             return
-        if recalled_key(record) is not None:
+        properties = record.properties
+        if recalled_key(properties) is not None:
             return
-        out = out_timestamp(record)
+        out = out_timestamp(properties)
         keys = set() if out is None else recalls.get(out // self.precision, set())
         keys = keys if out is None else keys | self._recalls_in_slot(out)
-        if out is not None and out > now and any(key in keys for key in victim_keys(record)):
+        if out is not None and out > now and not keys.isdisjoint(victim_keys(properties)):
             state = RECALLED
         else:
             state = DUE if out is not None and out <= now else PENDING
-        yield Timed(state, None, record, offset, size)
+        yield Timed(state, None, record, properties, offset, size)
 
     def _recalls_in_slot(self, timestamp: int) -> set[str]:
         """The keys that the wheel's units recall in the slot of a time (ms)."""
@@ -298,27 +330,29 @@ class Timer:
             chain = self.log.chain(self._tail().get(time, last), time, self.precision)
             if len(self._slot_recalls) >= _SLOTS_KEPT:
                 self._slot_recalls.clear()
-            known = self._slot_recalls[time] = self._recalls_of(chain.positions)[0]
+            known = self._slot_recalls[time] = self._recalls_of(chain)[0]
         return known
 
 
-def copy_of(store: Store, record: Record) -> Record | None:
+def copy_of(store: Store, record: Record, properties: Mapping[str, str]) -> Record | None:
     """The copy that a timer has put for a record of its topic, found by the index.
 
     It has the same UNIQ_KEY, is in the real topic behind the record, and has the time at which it
     left the wheel. None: there is none, or no key to find it by.
+
+    :param properties: the record's, decoded.
     """
-    topic = record.properties.get(constants.PROPERTY_REAL_TOPIC)
-    key = record.properties.get(constants.PROPERTY_UNIQ_KEY)
+    topic = properties.get(constants.PROPERTY_REAL_TOPIC)
+    key = properties.get(constants.PROPERTY_UNIQ_KEY)
     if topic is None or key is None:
         return None
-    out = record.properties.get(constants.PROPERTY_TIMER_OUT_MS)
+    out = properties.get(constants.PROPERTY_TIMER_OUT_MS)
     for match in store.query_message(topic, key, record.store_timestamp):
         other = match.record
         if other is None or not match.matches or other.physical_offset <= record.physical_offset:
             continue
-        properties = other.properties
-        is_copy = constants.PROPERTY_TIMER_DEQUEUE_MS in properties
-        if is_copy and properties.get(constants.PROPERTY_TIMER_OUT_MS) == out:
+        said = other.properties
+        is_copy = constants.PROPERTY_TIMER_DEQUEUE_MS in said
+        if is_copy and said.get(constants.PROPERTY_TIMER_OUT_MS) == out:
             return other
     return None

@@ -8,18 +8,19 @@ made anew when it was due. Other due messages are done if their copy is in their
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from formats import constants
-from formats.constants import TIMER_TOPIC
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services.timer import (
     Timer,
     copy_of,
+    is_timers,
     number_of,
     out_timestamp,
     recalled_key,
@@ -28,11 +29,14 @@ from rmqctl.engine.services.timer import (
 from rmqctl.engine.timer.timerlog import DTYPE
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from rmqctl.engine.store import Store
 
 _UNITS_AT_ONCE = 4096
+#: Properties of rolled messages and of recalls.
+_RARE = (
+    constants.PROPERTY_TIMER_ROLL_TIMES.encode(),
+    constants.PROPERTY_TIMER_DEL_UNIQKEY.encode(),
+)
 #: Slots of half the wheel; a start skips older ones.
 _HALF_RING = constants.TIMER_SLOTS // 2 - constants.TIMER_BLANK_SLOTS
 #: A read clock never overtakes the time. If it is more than so many milliseconds ahead, it does not
@@ -41,12 +45,22 @@ MOST_AHEAD = 60_000
 
 
 class Waiting(NamedTuple):
-    """A record of the timer's topic that belongs in the wheel."""
+    """A record of the timer's topic that belongs in the wheel, and its decoded properties."""
 
     record: Record
+    properties: Mapping[str, str]
     queue_offset: int
     out_timestamp: int
     is_recall: bool
+
+
+class _Recall(NamedTuple):
+    """A record that recalls a message, and its time (ms)."""
+
+    queue_offset: int
+    record: Record
+    properties: Mapping[str, str]
+    out_timestamp: int
 
 
 @dataclass
@@ -102,9 +116,9 @@ class TimerSet:
         self.clock = min(read // precision * precision, floor) if is_kept else floor
         self.end = 0 if timer.queue is None else timer.queue.max_offset
         self.counts = Counts()
-        #: Sorted physical offsets (int64) of records in future slots of the wheel; None: not read
-        #: yet.
-        self._to_come: NDArray[np.int64] | None = None
+        #: Sorted physical offsets of records in future slots of the wheel (type ``q``); None: not
+        #: read yet.
+        self._to_come: array[int] | None = None
 
     def last_unit(self) -> tuple[int, int] | None:
         """Physical offset and size of the last message of the timer's queue; None without any."""
@@ -117,9 +131,9 @@ class TimerSet:
         rolls, recalls = self._rolls_and_recalls()
         late = self._in_next_slot()
         recalled = {
-            (self._slot(out), recalled_key(record))
-            for queue_offset, record, out in recalls
-            if _rolls(record) >= rolls.get(_identity(record), 0)
+            (self._slot(out), recalled_key(properties))
+            for queue_offset, record, properties, out in recalls
+            if _rolls(properties) >= rolls.get(_identity(record, properties), 0)
             and (
                 record.physical_offset in late
                 or not self._is_done(record, queue_offset, out, is_recall=True)
@@ -129,26 +143,30 @@ class TimerSet:
             if record is None:
                 self.counts.gone += 1
                 continue
-            out = out_timestamp(record)
+            properties = record.properties
+            out = out_timestamp(properties)
             if out is None:
                 self.counts.unreadable += 1
                 continue
-            is_recall = recalled_key(record) is not None
-            if _rolls(record) < rolls.get(_identity(record), 0):
+            is_recall = recalled_key(properties) is not None
+            if rolls and _rolls(properties) < rolls.get(_identity(record, properties), 0):
                 self.counts.superseded += 1
             elif record.physical_offset not in late and self._is_done(
                 record, queue_offset, out, is_recall=is_recall
             ):
                 self.counts.done += 1
             elif (
-                not is_recall and self._may_be_delivered(record, out) and self._is_delivered(record)
+                not is_recall
+                and self._may_be_delivered(record, out)
+                and self._is_delivered(record, properties)
             ):
                 self.counts.delivered_before += 1
             else:
                 slot = self._slot(out)
-                is_recalled = any((slot, key) in recalled for key in victim_keys(record))
-                self._count(record, out, is_recall=is_recall, is_recalled=is_recalled)
-                yield Waiting(record, queue_offset, out, is_recall)
+                keys = victim_keys(properties) if recalled else ()
+                is_recalled = any((slot, key) in recalled for key in keys)
+                self._count(properties, out, is_recall=is_recall, is_recalled=is_recalled)
+                yield Waiting(record, properties, queue_offset, out, is_recall)
 
     def _is_done(self, record: Record, queue_offset: int, out: int, *, is_recall: bool) -> bool:
         """Whether the timer is done with a record: its slot is done, and it was in the wheel. A
@@ -165,11 +183,11 @@ class TimerSet:
             log, precision = self._timer.log, self._timer.precision
             offsets = array("q")
             for time, last in self._timer.heads(self._read // precision):
-                units = log.units_at(log.chain(last, time, precision).positions)
-                offsets.extend(unit.physical_offset for unit in units)
-            self._to_come = np.sort(np.frombuffer(offsets, np.int64))
-        at = int(np.searchsorted(self._to_come, record.physical_offset))
-        return at < len(self._to_come) and bool(self._to_come[at] == record.physical_offset)
+                offsets.extend(log.chain(last, time, precision).offsets)
+            np.frombuffer(offsets, np.int64).sort()
+            self._to_come = offsets
+        at = bisect_left(self._to_come, record.physical_offset)
+        return at < len(self._to_come) and self._to_come[at] == record.physical_offset
 
     def _may_be_delivered(self, record: Record, out: int) -> bool:
         """Whether to look for a copy: if the record is due, or not in the wheel, because
@@ -187,37 +205,42 @@ class TimerSet:
             found.update(units["physical_offset"][times == self._read // precision].tolist())
         return found
 
-    def _is_delivered(self, record: Record) -> bool:
+    def _is_delivered(self, record: Record, properties: Mapping[str, str]) -> bool:
         if record.physical_offset in self._delivered:
             return True
-        return copy_of(self._store, record) is not None
+        return copy_of(self._store, record, properties) is not None
 
     def _slot(self, out: int) -> int:
         """The slot (ms) of a new wheel for a delivery time (ms)."""
         return max(out // self._timer.precision * self._timer.precision, self.clock)
 
-    def _count(self, record: Record, out: int, *, is_recall: bool, is_recalled: bool) -> None:
+    def _count(
+        self, properties: Mapping[str, str], out: int, *, is_recall: bool, is_recalled: bool
+    ) -> None:
         self.counts.recalls += is_recall
         self.counts.messages += not is_recall
         if not (is_recall or is_recalled) and out <= self._now:
             self.counts.due += 1
-            key = record.properties.get(constants.PROPERTY_UNIQ_KEY)
+            key = properties.get(constants.PROPERTY_UNIQ_KEY)
             self.counts.doubtful += key is None or not self._is_known
 
     def _rolls_and_recalls(
         self,
-    ) -> tuple[dict[tuple[str | None, ...], int], list[tuple[int, Record, int]]]:
-        """The most rolls of each rolled message; and queue offsets, records and times (ms) of
-        recalls."""
+    ) -> tuple[dict[tuple[str | None, ...], int], list[_Recall]]:
+        """The most rolls of each rolled message; and the recalls."""
         found: dict[tuple[str | None, ...], int] = {}
-        recalls: list[tuple[int, Record, int]] = []
+        recalls: list[_Recall] = []
         for queue_offset, record in self._records():
-            if record is not None and (rolls := _rolls(record)):
-                key = _identity(record)
+            # Most records have neither property, and need not be decoded to see that.
+            if record is None or not any(name in record.properties_bytes for name in _RARE):
+                continue
+            properties = record.properties
+            if rolls := _rolls(properties):
+                key = _identity(record, properties)
                 found[key] = max(found.get(key, 0), rolls)
-            if record is not None and recalled_key(record) is not None:
-                out = out_timestamp(record)
-                recalls += [] if out is None else [(queue_offset, record, out)]
+            out = out_timestamp(properties)
+            if recalled_key(properties) is not None and out is not None:
+                recalls.append(_Recall(queue_offset, record, properties, out))
         return found, recalls
 
     def _records(self) -> Iterator[tuple[int, Record | None]]:
@@ -231,21 +254,17 @@ class TimerSet:
                 if unit.is_pre_blank or not unit.is_written:
                     continue
                 record = find(unit.physical_offset)
-                if record is not None and (record.total_size, record.topic) != (
-                    unit.size,
-                    TIMER_TOPIC,
-                ):
+                if record is not None and not is_timers(record, unit.size):
                     record = None
                 yield offset, record
 
 
-def _rolls(record: Record) -> int:
-    return number_of(record.properties, constants.PROPERTY_TIMER_ROLL_TIMES) or 0
+def _rolls(properties: Mapping[str, str]) -> int:
+    return number_of(properties, constants.PROPERTY_TIMER_ROLL_TIMES) or 0
 
 
-def _identity(record: Record) -> tuple[str | None, ...]:
+def _identity(record: Record, properties: Mapping[str, str]) -> tuple[str | None, ...]:
     """The values that are the same in a message and its rolled copies."""
-    properties = record.properties
     names = (
         constants.PROPERTY_UNIQ_KEY,
         constants.PROPERTY_REAL_TOPIC,

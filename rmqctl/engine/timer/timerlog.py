@@ -18,6 +18,7 @@ import numpy as np
 from formats import constants, layouts
 from formats.derive import dtype_of
 from rmqctl.engine.files.filequeue import MappedFileQueue
+from rmqctl.engine.files.holes import is_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,6 +34,7 @@ BLANK_MAGIC = constants.BLANK_MAGIC_CODE - (1 << 32)
 #: ``isMagicOK``: these bits may be set.
 _MAGIC_BITS = 0xF
 _UNITS_AT_ONCE = 20_000
+_FILES_OPEN = 64
 _NONE = -1
 
 
@@ -63,10 +65,13 @@ class TimerUnit(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """Positions of the units of a slot, newest first, as an array of type ``q``. ``broken`` says
-    why the chain ends too early; empty if it does not."""
+    """The units of a slot, newest first: their positions in the timer log, and the physical offsets
+    of their records, both as arrays of type ``q``. ``recalls`` tells whether any of them is a
+    recall. ``broken`` says why the chain ends too early; empty if it does not."""
 
     positions: array[int]
+    offsets: array[int]
+    recalls: bool = False
     broken: str = ""
 
 
@@ -79,7 +84,8 @@ class TimerLog:
     """
 
     def __init__(self, directory: Path, file_size: int) -> None:
-        self.files = MappedFileQueue(directory, file_size, keep=2)
+        # A chain leads through all files.
+        self.files = MappedFileQueue(directory, file_size, keep=_FILES_OPEN)
         self.checked_from = 0
         self._end: int | None = None
 
@@ -148,10 +154,13 @@ class TimerLog:
         at = position - mapped.file_from_offset
         if at % UNIT_SIZE or at + UNIT_SIZE > mapped.size:
             return None
-        stored = mapped.read(at, UNIT_SIZE)
-        if len(stored) < UNIT_SIZE:  # The file has been cut since it was opened.
-            return None
-        fields = UNIT.unpack(stored)
+        if is_whole(mapped, at, at + UNIT_SIZE):
+            fields = UNIT.unpack_from(mapped.buffer, at)
+        else:
+            stored = mapped.read(at, UNIT_SIZE)
+            if len(stored) < UNIT_SIZE:  # The file has been cut since it was opened.
+                return None
+            fields = UNIT.unpack(stored)
         is_unit = fields[0] == UNIT_SIZE and fields[2] != BLANK_MAGIC
         return _unit(position, fields) if is_unit else None
 
@@ -168,20 +177,26 @@ class TimerLog:
         Each unit must stand before the one that leads to it, so the chain ends. Each unit has only
         one time, so all chains together are not longer than the log.
         """
-        positions = array("q")
+        positions, offsets, recalls = array("q"), array("q"), False
+
+        def ended(broken: str = "") -> Chain:
+            return Chain(positions, offsets, recalls, broken)
+
         position, before = last_position, constants.LONG_MAX
         low = self.min_position  # Units before it are deleted.
         while position != _NONE and not 0 <= position < low:
             if position >= before:
-                return Chain(positions, f"the unit at {before} leads forward, to {position}")
+                return ended(f"the unit at {before} leads forward, to {position}")
             found = self.unit(position)
             if found is None:
-                return Chain(positions, f"no unit stands at {position}")
+                return ended(f"no unit stands at {position}")
             if found.slot_timestamp // precision != time:
-                return Chain(positions, f"the unit at {position} is of {found.slot_timestamp}")
+                return ended(f"the unit at {position} is of {found.slot_timestamp}")
             positions.append(position)
+            offsets.append(found.physical_offset)
+            recalls = recalls or found.is_delete
             position, before = found.prev_position, position
-        return Chain(positions)
+        return ended()
 
 
 def _pieces_of(

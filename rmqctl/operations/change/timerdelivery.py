@@ -113,12 +113,11 @@ class TimerDelivery:
         put becomes a row."""
         # All are looked up before the first is put, for puts change the queue. Only the due ones
         # are held: many more may wait.
-        every = timer.timed(self._until)
-        for timed in [one for one in every if one.state in (rules.DUE, rules.OVERDUE)]:
+        for timed in list(timer.due(self._until)):
             if timed.record is None:
                 continue
             self._due += 1
-            if rules.copy_of(self._store, timed.record) is not None:
+            if rules.copy_of(self._store, timed.record, timed.properties) is not None:
                 self._before += 1
                 continue
             enqueued = _NOT_ENQUEUED if timed.unit is None else timed.unit.write_timestamp

@@ -80,16 +80,15 @@ def _rows(
 
 
 def _row(store: MessageStore, timed: Timed) -> TimerMessageRow:
-    record, unit = timed.record, timed.unit
-    properties = {} if record is None else record.properties
+    record, unit, properties = timed.record, timed.unit, timed.properties
     rolls = rules.number_of(properties, constants.PROPERTY_TIMER_ROLL_TIMES)
     copy = None
     if record is not None and timed.state in (rules.DUE, rules.OVERDUE):
-        copy = rules.copy_of(store, record)
+        copy = rules.copy_of(store, record, properties)
     return {
         "type": "timer_message",
         "state": timed.state,
-        "deliver_timestamp": None if record is None else rules.out_timestamp(record),
+        "deliver_timestamp": rules.out_timestamp(properties),
         "slot_timestamp": None if unit is None else unit.slot_timestamp,
         "topic": properties.get(constants.PROPERTY_REAL_TOPIC),
         "queue_id": properties.get(constants.PROPERTY_REAL_QUEUE_ID),

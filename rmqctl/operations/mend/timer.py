@@ -204,7 +204,7 @@ def _write(store: Store, timer: Timer, waiting: TimerSet, output: Path) -> None:
     try:
         last = -1
         for one in waiting.messages():
-            topic = one.record.properties.get(constants.PROPERTY_REAL_TOPIC)
+            topic = one.properties.get(constants.PROPERTY_REAL_TOPIC)
             hashed = 0 if topic is None else string_hash_code(topic)
             place = Place(one.record.physical_offset, one.record.total_size, hashed)
             made.add(place, one.out_timestamp, recalls=one.is_recall)
