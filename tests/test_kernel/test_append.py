@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from formats.text import encode_properties
 from rmqctl import kernel
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record import fields
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from rmqctl.engine.write import lines as engine_lines
 from rmqctl.errors import BadInputLine
@@ -109,6 +112,75 @@ usual = st.fixed_dictionaries(
         "body": st.text(max_size=60) | st.just("x" * 900),
     },
 )
+hosts = st.sampled_from(["1.2.3.4:5", "127.0.0.1:10911", "255.255.255.255:65535"])
+numbers = st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(0, 20)
+longs = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(0, 1 << 33)
+passed_over: dict[str, st.SearchStrategy[Any]] = {
+    name: st.one_of(st.integers(-1, 1 << 66), st.none(), st.just(1.5), texts)
+    for name in sorted(fields.PASSED_OVER - {"type"})
+}
+
+
+def told(row: dict[str, Any], body: bytes, encoding: str) -> dict[str, Any]:
+    """The row with a body, and what rows say of it."""
+    spelled = base64.b64encode(body).decode() if encoding == "base64" else body.decode()
+    of_body = {"body": spelled, "body_encoding": encoding, "body_length": len(body)}
+    return row | of_body | {"body_crc": zlib.crc32(body) & 0x7FFFFFFF}
+
+
+#: Rows of messages as commands print them.
+rows_of_messages = st.builds(
+    told,
+    st.fixed_dictionaries(
+        {
+            "type": st.just("message"),
+            "topic": st.sampled_from(["a", "b", "é"]),
+            "properties": st.dictionaries(
+                names.filter(lambda n: n not in ("", "x\x01", "\x02", "DELAY")), texts
+            ),
+        },
+        optional={
+            "queue_id": st.integers(0, 3),
+            "flag": numbers,
+            "born_timestamp": longs,
+            "born_host": hosts,
+            "store_host": hosts,
+            "reconsume_times": numbers,
+            "prepared_transaction_offset": longs,
+            "status": st.sampled_from(["ok", "unchecked"]),
+            "sys_flag": st.just(0),
+            **passed_over,
+        },
+    ),
+    st.text(max_size=60).map(lambda text: text.encode("utf-8", "ignore")) | st.just(b"x" * 900),
+    st.sampled_from(["utf8", "base64"]),
+)
+#: Any values for fields of rows.
+odd_fields = st.fixed_dictionaries(
+    {},
+    optional={
+        "flag": values,
+        "sys_flag": values | st.sampled_from([0, 1, 4, 16, 32, 48]),
+        "born_timestamp": values,
+        "born_host": values | st.sampled_from(["1.2.3.4", "1.2.3.4:+5", "01.2.3.4:5", "[::1]:5"]),
+        "store_host": values | st.sampled_from(["1.2.3.4:99999", "1.2.3.4:", ":5", "1.2.3.4:007"]),
+        "reconsume_times": values,
+        "prepared_transaction_offset": values,
+        "body": values | st.sampled_from(["YQ", "YQ=", "YR==", "YQ==", "Y Q=", "YQ==\n"]),
+        "body_base64": st.sampled_from(["YQ==", "YR=="]),
+        "body_encoding": values | st.sampled_from(["utf8", "base64", "hex"]),
+        "body_crc": values,
+        "body_length": values,
+        "body_status": values | st.sampled_from(["stored", "decompressed", "damaged"]),
+        "status": values | st.sampled_from(["ok", "unchecked", "body-crc-mismatch"]),
+        "type": values | st.sampled_from(["message", "blank"]),
+        "properties": st.sampled_from([{"__CRC32#": "1", "DELAY": "3"}, {"__CRC32#": "1"}]),
+        "delay_level": st.integers(0, 2),
+        "damage": st.just([{}]),
+        "topic": st.just("SCHEDULE_TOPIC_XXXX"),
+    },
+)
+odd_rows = st.builds(lambda row, odd: row | odd, rows_of_messages, odd_fields)
 odd = st.fixed_dictionaries(
     {"topic": st.sampled_from(["a", "a/b", "", "t" * 128, "..", "SCHEDULE_TOPIC_XXXX"]) | values},
     optional={
@@ -126,12 +198,12 @@ odd = st.fixed_dictionaries(
 )
 
 
-def spelled(fields: dict[str, Any]) -> st.SearchStrategy[bytes]:
+def spelled(row: dict[str, Any]) -> st.SearchStrategy[bytes]:
     return st.sampled_from(
         [
-            json.dumps(fields).encode(),
-            json.dumps(fields, ensure_ascii=False).encode("utf-8", "surrogatepass"),
-            json.dumps(fields, separators=(" ,\t", " : ")).encode() + b" \r",
+            json.dumps(row).encode(),
+            json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass"),
+            json.dumps(row, separators=(" ,\t", " : ")).encode() + b" \r",
         ]
     )
 
@@ -141,12 +213,21 @@ HOSTILE = [b"", b" \r", b"\x0b", b"[", b"[]", b'["a",0]', b"{}", b"null", b"{", 
            b'{"topic":"a","queue_id":1e0}', b'{"topic":"a","queue_id":4294967297}',
            b'{"topic":"a","body":"\\ud800"}', b'{"topic":"a","body":"\\ud83d\\ude00"}',
            b'{"topic":"a"}x', b'\xef\xbb\xbf{"topic":"a"}', b'{"topic":"a","body":"\x01"}',
-           b'{"topic":"a","properties":{"k":"1","l":"2","k":"3"}}', b'{"topic":"a",}']  # fmt: skip
+           b'{"topic":"a","properties":{"k":"1","l":"2","k":"3"}}', b'{"topic":"a",}',
+           b'{"topic":"a","msg_id":"\xff"}', b'{"topic":"a","msg_id":"\\ud800"}',
+           b'{"topic":"a","day":1e999}', b'{"topic":"a","day":{"a":[1]}}',
+           b'{"topic":"a","day":NaN}',
+           b'{"topic":"a","flag":1,"flag":2}', b'{"topic":"a","body":null,"body_length":1}',
+           b'{"topic":"a","body_crc":5}', b'{"topic":"a","body_crc":5,"body_length":0}',
+           b'{"topic":"a","type":"messag\\u0065"}', b'{"topic":"a","day":true}']  # fmt: skip
 usual_lines = usual.flatmap(spelled)
+row_lines = rows_of_messages.flatmap(spelled)
 any_lines = st.one_of(
     usual_lines,
     usual_lines,
+    row_lines,
     odd.flatmap(spelled),
+    odd_rows.flatmap(spelled),
     st.sampled_from(HOSTILE),
     st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")),
 )
@@ -177,6 +258,18 @@ cuts = st.lists(st.integers(1, 40), min_size=1, max_size=3)
 @settings(max_examples=times(40), deadline=None)
 @given(st.lists(usual_lines, max_size=40), cuts)
 def test_usual_lines(lines: list[bytes], cuts: list[int]) -> None:
+    assert_equal(in_blocks(lines, cuts))
+
+
+@settings(max_examples=times(40), deadline=None)
+@given(st.lists(row_lines, max_size=40), cuts)
+def test_rows_of_messages(lines: list[bytes], cuts: list[int]) -> None:
+    assert_equal(in_blocks(lines, cuts))
+
+
+@settings(max_examples=times(60), deadline=None)
+@given(st.lists(row_lines | odd_rows.flatmap(spelled), max_size=20), cuts)
+def test_any_rows(lines: list[bytes], cuts: list[int]) -> None:
     assert_equal(in_blocks(lines, cuts))
 
 

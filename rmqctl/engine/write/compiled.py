@@ -127,15 +127,15 @@ class CompiledAppender(BulkAppender):
             return None
         return Place(mapped, buffer, base, end, self._putter.log.write_offset)
 
-    def _take(self, stored: Stored, place: Place, host: Host = LOCALHOST) -> None:
-        """Takes over what the kernel has stored since the last call: moves the log's end and the
-        queues' next offsets. :param host: the store host of lines."""
-        columns, totals, keys, said = self._kernel.taken()
+    def _take(self, stored: Stored, place: Place) -> None:
+        """Takes over what the kernel has stored since the last call, messages of one store host:
+        moves the log's end and the queues' next offsets."""
+        columns, totals, keys, host = self._kernel.taken()
         if not totals:
             return
         log, table = self._putter.log, self._putter.topic_queue_table
         of_queues = [OfQueue(*self._queues[total[0]], *total[1:]) for total in totals]
-        host, of_keys = said or host, KeyRun(*keys)
+        of_keys = KeyRun(*keys)
         run = Run(self._queues, host, place.base, log.write_offset, columns, of_queues, of_keys)
         log.advance(place.mapped, run.end - place.base, run.store_timestamp, run.end)
         for queue in of_queues:

@@ -111,7 +111,9 @@ class LineAppender(CompiledAppender):
                 lines.taken(at, count)
                 if problem is not None:
                     raise problem
-                if stop != Stop.END:
+                if stop == Stop.HOST:
+                    self._take(stored, place)
+                elif stop != Stop.END:
                     return
         finally:
-            self._take(stored, place, lines.store_host)
+            self._take(stored, place)

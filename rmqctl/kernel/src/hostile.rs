@@ -135,17 +135,18 @@ fn look_up(data: &[u8], choice: &[u8; 8]) {
 }
 
 /// A line that is taken, with a place for arbitrary bytes.
-const LINE: [&[u8]; 2] =
-    [b"{\"topic\":\"Topic\",\"keys\":\"a b\",\"properties\":{\"c\":\"d\"},\"body\":\"", b"\"}\n"];
+const LINE: [&[u8]; 2] = [
+    b"{\"type\":\"message\",\"topic\":\"Topic\",\"keys\":\"a b\",\"properties\":{\"c\":\"d\"},\"flag\":0,\
+    \"born_host\":\"1.2.3.4:5\",\"body_encoding\":\"utf8\",\"msg_id\":\"7F\",\"body\":\"",
+    b"\"}\n",
+];
 
 /// Appends lines that may be messages. Each one that is taken must be a record that can be read, with a
 /// unit.
 fn append(data: &[u8], choice: &[u8; 8]) {
     let mut appender = Appender::new(Fixed {
-        born_address: [127, 0, 0, 1],
-        born_port: 0,
-        store_address: [127, 0, 0, 1],
-        store_port: 10911,
+        born_host: ([127, 0, 0, 1], 0),
+        store_host: ([127, 0, 0, 1], 10911),
         shortest_properties: 0,
         largest_record: 1 << 10,
     });

@@ -13,8 +13,9 @@ use memchr::memchr;
 
 use crate::bytes::mapped::Room;
 use crate::layouts::{
-    NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH,
-    PROPERTY_KEYS, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix, VERSIONS,
+    NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_CRC32, PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_KEYS, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix,
+    VERSIONS,
 };
 use crate::put::behind::{Behind, Work, store_behind};
 use crate::put::derived::{self, Keys};
@@ -43,19 +44,20 @@ pub enum Stop {
     Room = 3,
     /// As much was stored as was asked for.
     Full = 4,
-    /// It has another store host than the messages before it.
+    /// It has another store host than the messages before it, since `Appender::taken`.
     Host = 5,
     /// The source of the messages has raised an error.
     Failed = 6,
 }
 
-/// What all messages have in common, and the limits of the store.
+/// An IPv4 address and a port.
+pub type Host = ([u8; 4], u16);
+
+/// What messages have that say nothing else, and the limits of the store.
 #[derive(Debug, Clone, Copy)]
 pub struct Fixed {
-    pub born_address: [u8; 4],
-    pub born_port: i32,
-    pub store_address: [u8; 4],
-    pub store_port: i32,
+    pub born_host: Host,
+    pub store_host: Host,
     /// The fewest bytes of a message's properties, and the most of a record.
     pub shortest_properties: usize,
     pub largest_record: usize,
@@ -143,8 +145,14 @@ pub struct Appender {
 pub struct Maker {
     largest_record: usize,
     shortest_properties: usize,
-    /// A record's fixed fields, with the values that all records have in common.
+    /// A record's fixed fields, with the values that most records have in common.
     template: [u8; PREFIX.size],
+    /// The origin of a line that says nothing else.
+    usual: Origin,
+    /// The store host of the records that were made since `Appender::taken`.
+    pub host: Option<Host>,
+    /// A line's body that had to be decoded.
+    body: Vec<u8>,
     numbers: HashMap<Box<[u8]>, u32>,
     queues: Vec<Queue>,
     /// The numbers of the queues used last, by a cheap hash of their names. It is verified by a
@@ -162,11 +170,18 @@ impl Maker {
     pub fn new(fixed: Fixed) -> Self {
         let mut template = [0; PREFIX.size];
         put(&mut template, PREFIX.magic_code, VERSIONS[0].magic_code.to_be_bytes());
-        put(&mut template, PREFIX.born_address, fixed.born_address);
-        put(&mut template, PREFIX.born_port, fixed.born_port.to_be_bytes());
-        put(&mut template, PREFIX.store_address, fixed.store_address);
-        put(&mut template, PREFIX.store_port, fixed.store_port.to_be_bytes());
+        let usual = Origin {
+            flag: 0,
+            born_timestamp: 0,
+            born_host: fixed.born_host,
+            store_host: fixed.store_host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+        };
         Maker {
+            usual,
+            host: None,
+            body: Vec::new(),
             largest_record: fixed.largest_record,
             shortest_properties: fixed.shortest_properties,
             template,
@@ -308,9 +323,7 @@ impl Maker {
     ) -> Result<(usize, usize, Option<Properties>), (Stop, usize)> {
         let (topic, body, before) = (message.topic.as_bytes(), message.body, records.len());
         records.extend_from_slice(&self.template);
-        if let Some(origin) = &message.origin {
-            origin.put(&mut records[before..]);
-        }
+        message.origin.put(&mut records[before..]);
         records.extend_from_slice(body);
         let longest = VERSIONS[0].topic_length.limit;
         let length = u8::try_from(topic.len()).ok().filter(|_| topic.len() <= longest);
@@ -385,6 +398,7 @@ impl Appender {
     /// Calls `told` with what was stored since the last call: rows, totals of queues, and keys.
     pub fn taken<T>(&mut self, told: impl FnOnce(&[Row], &[(u32, Total)], &Keys) -> T) -> T {
         self.maker.made = 0;
+        self.maker.host = None;
         self.storing.taken(told)
     }
 
@@ -428,7 +442,7 @@ impl Maker {
         asked: &mut A,
         behind: &mut Behind<'_, '_>,
     ) -> Result<(), A::Error> {
-        put(&mut self.template, PREFIX.born_timestamp, times.born.to_be_bytes());
+        self.usual.born_timestamp = times.born;
         while taken.at < lines.len() {
             let rest = &lines[taken.at..];
             let line = &rest[..memchr(b'\n', rest).unwrap_or(rest.len())];
@@ -470,14 +484,28 @@ impl Maker {
         let line = jsonline::read(line).ok_or(UNSURE)?;
         let entries = entries_of(&line).ok_or(UNSURE)?;
         let queue_id = i32::try_from(line.queue_id).map_err(|_| UNSURE)?;
-        let (topic, body) = (&*line.topic, line.body.as_bytes());
-        let properties = Texts::Entries(entries);
-        let mut message = Message { topic, queue_id, body, properties, origin: None };
-        let made = self.make(records, place, position, &mut message, || Ok(timestamp));
-        made.map_err(|stop| match stop {
-            Refused::Stopped(stop, needed) => (stop, needed),
-            Refused::NoTime(()) => UNSURE,
-        })
+        let origin = line.origin(&self.usual).ok_or(UNSURE)?;
+        self.expect_host(origin.store_host)?;
+        let mut room = mem::take(&mut self.body);
+        let made = match line.body(&mut room) {
+            None => Err(UNSURE),
+            Some(body) => {
+                let (topic, properties) = (&*line.topic, Texts::Entries(entries));
+                let mut message = Message { topic, queue_id, body, properties, origin };
+                let made = self.make(records, place, position, &mut message, || Ok(timestamp));
+                made.map_err(|stop| match stop {
+                    Refused::Stopped(stop, needed) => (stop, needed),
+                    Refused::NoTime(()) => UNSURE,
+                })
+            }
+        };
+        self.body = room;
+        made
+    }
+
+    /// Refuses a message if it has another store host than those before it, since `Appender::taken`.
+    pub fn expect_host(&mut self, host: Host) -> Result<(), (Stop, usize)> {
+        if *self.host.get_or_insert(host) == host { Ok(()) } else { Err((Stop::Host, 0)) }
     }
 }
 
@@ -502,13 +530,13 @@ pub enum Refused<E> {
 
 const UNSURE: (Stop, usize) = (Stop::Unsure, 0);
 
-/// A message to be stored. Without an origin it has the values that all messages have in common.
+/// A message to be stored.
 pub struct Message<'a> {
     pub topic: &'a str,
     pub queue_id: i32,
     pub body: &'a [u8],
     pub properties: Texts<'a>,
-    pub origin: Option<Origin>,
+    pub origin: Origin,
 }
 
 /// Properties: in the order in which they were set, or as they are stored.
@@ -518,11 +546,12 @@ pub enum Texts<'a> {
 }
 
 /// The fields of a message that come from its producer and its broker.
+#[derive(Debug, Clone, Copy)]
 pub struct Origin {
     pub flag: i32,
     pub born_timestamp: i64,
-    pub born_host: ([u8; 4], u16),
-    pub store_host: ([u8; 4], u16),
+    pub born_host: Host,
+    pub store_host: Host,
     pub reconsume_times: i32,
     pub prepared_transaction_offset: i64,
 }
@@ -561,11 +590,15 @@ pub fn key<'a>(room: &'a mut Vec<u8>, topic: &[u8], queue_id: i32) -> &'a [u8] {
 }
 
 /// The properties of a line in the order in which they are set. None if it has `keys` or `tags`, and
-/// KEYS or TAGS among its properties as well.
+/// KEYS or TAGS among its properties as well; or if it is a row of a record with a checksum, which the
+/// new record must not have.
 fn entries_of<'a>(line: &'a Line<'_>) -> Option<Vec<Entry<'a>>> {
     let given = line.properties.0.iter();
     let mut entries: Vec<Entry<'a>> =
         given.map(|(name, value)| (0, (&*name.0, &*value.0))).collect();
+    if line.was_stored() && has(&entries, PROPERTY_CRC32) {
+        return None;
+    }
     let (keys, tags) = (&*line.keys, &*line.tags);
     if keys.is_empty() && tags.is_empty() {
         return Some(entries);

@@ -10,10 +10,8 @@ const TIMES: Times = Times { born: 1, stored: 2 };
 /// An appender with IPv4 hosts, and without any queue.
 pub fn empty() -> Appender {
     Appender::new(Fixed {
-        born_address: [127, 0, 0, 1],
-        born_port: 0,
-        store_address: [127, 0, 0, 1],
-        store_port: 10911,
+        born_host: ([127, 0, 0, 1], 0),
+        store_host: ([127, 0, 0, 1], 10911),
         shortest_properties: 0,
         largest_record: 1 << 16,
     })
@@ -70,7 +68,7 @@ fn it_stops_where_something_is_to_be_asked() {
     for other in [&b"{\"topic\":\"u\"}"[..], b"{\"topic\":\"t\",\"queue_id\":1}"] {
         assert_eq!(append(&mut appender, &mut file, 0, other).stop, Stop::Queue);
     }
-    for odd in [&b"[]"[..], b"{", b"{\"topic\":\"t\",\"flag\":1}", b"\x0b", b"[\"t\",0]"] {
+    for odd in [&b"[]"[..], b"{", b"{\"topic\":\"t\",\"sys_flag\":1}", b"\x0b", b"[\"t\",0]"] {
         assert_eq!(append(&mut appender, &mut file, 0, odd).stop, Stop::Unsure);
     }
 }

@@ -13,16 +13,16 @@ use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyTuple, PyType};
 use crate::bytes::fetch;
 use crate::bytes::mapped::Room;
 use crate::bytes::processors::has_processors;
-use crate::put::append::{self, Fixed, Place, Refused, Stop, Times};
+use crate::put::append::{self, Fixed, Host, Place, Refused, Stop, Times};
 use crate::put::behind::{ALONE_BYTES, Behind, Work, store_behind};
 use crate::put::storing::{Clock, Row};
-use crate::python::message::{Fields, Host, Reader, host_of, reader_of};
+use crate::python::message::{Fields, Reader, host_of, reader_of};
 use crate::python::{bytes_of, guarded, longs, numbers_of};
 use crate::queue::newunits;
 
 /// What was stored: the columns `queue`, `position`, `size`, `queue_offset` and `store_timestamp` of
 /// all records, one behind the other (64-bit integers); the queues; the columns of keys; and the store
-/// host of the messages, if they have one.
+/// host of the messages; None if there are none.
 type Stored<'py> =
     (Bound<'py, PyByteArray>, Vec<OfQueue<'py>>, Columns<'py>, Option<Bound<'py, PyTuple>>);
 /// A queue: its number, the number of messages and the bytes of their records, the next queue offset,
@@ -50,30 +50,28 @@ pub fn stores_behind() -> bool {
 pub struct Appender {
     records: append::Appender,
     reader: Option<Reader>,
-    /// The store host of the messages that were stored since `taken`.
-    host: Option<Host>,
     /// The bytes of the stream's messages so far.
     bytes: usize,
 }
 
 #[pymethods]
 impl Appender {
-    /// The hosts, IPv4 addresses and ports, are those of lines. `classes` are the classes of messages:
-    /// `MessageExtBrokerInner` and `PlainMessage`.
+    /// The hosts, IPv4 addresses and ports, are those of lines that name none. `classes` are the
+    /// classes of messages: `MessageExtBrokerInner` and `PlainMessage`.
     #[new]
     #[pyo3(signature = (*, born_host, store_host, shortest_properties, largest_record, classes))]
     fn new(
         py: Python<'_>,
-        born_host: ([u8; 4], i32),
-        store_host: ([u8; 4], i32),
+        born_host: Host,
+        store_host: Host,
         shortest_properties: usize,
         largest_record: usize,
         classes: Option<(Py<PyType>, Py<PyType>)>,
     ) -> PyResult<Self> {
-        let fixed = fixed_of(born_host, store_host, shortest_properties, largest_record);
+        let fixed = Fixed { born_host, store_host, shortest_properties, largest_record };
         let records = append::Appender::new(fixed);
         let reader = classes.map(|classes| Reader::new(py, classes)).transpose()?;
-        Ok(Appender { records, reader, host: None, bytes: 0 })
+        Ok(Appender { records, reader, bytes: 0 })
     }
 
     /// Lets messages go to a queue, from its queue offset `next` up to `limit`. Returns its number.
@@ -83,7 +81,7 @@ impl Appender {
 
     /// What was stored since the last call.
     fn taken<'py>(&mut self, py: Python<'py>) -> PyResult<Stored<'py>> {
-        let host = self.host.take().map(|host| host_of(py, host)).transpose()?;
+        let host = self.records.maker.host.map(|host| host_of(py, host)).transpose()?;
         self.records.taken(|rows, totals, keys| {
             let column = |value: fn(&Row) -> i64| rows.iter().map(value);
             let columns: Vec<i64> = column(|row| i64::from(row.queue))
@@ -209,9 +207,9 @@ impl Appender {
         let (own, reader) = (&mut self.records, reader_of(&mut self.reader)?);
         let asking = Asking { queue, room };
         let times: Clock = if clock.is_some() { None } else { Some(system_clock) };
-        let (room, host) = (room_of(&buffer)?.in_file(file.as_ref()), &mut self.host);
+        let room = room_of(&buffer)?.in_file(file.as_ref());
         let (maker, storing) = (&mut own.maker, &mut own.storing);
-        let mut messages = Messages { place, maker, reader, clock, host, asking };
+        let mut messages = Messages { place, maker, reader, clock, asking };
         let mut taken = Taken { position, held: first };
         let (stop, needed) = guarded(|| {
             let work = Work::new(storing, room, file_from_offset, times);
@@ -264,7 +262,6 @@ struct Messages<'a, 'py> {
     maker: &'a mut append::Maker,
     reader: &'a mut Reader,
     clock: Option<Bound<'py, PyAny>>,
-    host: &'a mut Option<Host>,
     asking: Asking,
 }
 
@@ -336,10 +333,8 @@ impl<'py> Messages<'_, 'py> {
     ) -> Result<usize, Refused<PyErr>> {
         let fields = self.reader.read(message);
         let Some(fields) = fields else { return Err(Refused::Stopped(Stop::Unsure, 0)) };
-        let host = *self.host.get_or_insert(fields.store_host);
-        if host != fields.store_host {
-            return Err(Refused::Stopped(Stop::Host, 0));
-        }
+        let expected = self.maker.expect_host(fields.store_host);
+        expected.map_err(|(stop, needed)| Refused::Stopped(stop, needed))?;
         let Some(mut message) = fields.message() else {
             return Err(Refused::Stopped(Stop::Unsure, 0));
         };
@@ -353,24 +348,6 @@ impl<'py> Messages<'_, 'py> {
         let made = self.maker.make(records, self.place, position, &mut message, clock)?;
         behind.add(made);
         Ok(made.row.size)
-    }
-}
-
-/// What all messages have in common. The hosts are those of messages that have none.
-pub fn fixed_of(
-    born_host: ([u8; 4], i32),
-    store_host: ([u8; 4], i32),
-    shortest_properties: usize,
-    largest_record: usize,
-) -> Fixed {
-    let ((born_address, born_port), (store_address, store_port)) = (born_host, store_host);
-    Fixed {
-        born_address,
-        born_port,
-        store_address,
-        store_port,
-        shortest_properties,
-        largest_record,
     }
 }
 

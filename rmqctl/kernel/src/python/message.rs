@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 
 use crate::layouts::{PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH};
-use crate::put::append::{Entry, Message, Origin, Texts};
+use crate::put::append::{Entry, Host, Message, Origin, Texts};
 
 /// The names of the fields of a `MessageExtBrokerInner` that are read.
 const NAMES: [&str; 12] = [
@@ -45,9 +45,6 @@ pub struct Reader {
 /// that its identity is not reused.
 #[derive(Default)]
 struct Seen(Option<(Py<PyAny>, Host)>);
-
-/// An IPv4 address and a port.
-pub type Host = ([u8; 4], u16);
 
 /// The fields of a message. The Python objects are held while their bytes are used.
 pub struct Fields<'py> {
@@ -202,7 +199,7 @@ impl Fields<'_> {
             ),
         };
         let (topic, body) = (self.topic.to_str().ok()?, self.body.as_bytes());
-        Some(Message { topic, queue_id: self.queue_id, body, properties, origin: Some(origin) })
+        Some(Message { topic, queue_id: self.queue_id, body, properties, origin })
     }
 }
 

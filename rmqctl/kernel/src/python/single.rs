@@ -16,8 +16,8 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::index::items::{self, Common, Header, Places};
 use crate::layouts::{INDEX_ITEM_BYTES, QUEUE_UNIT_BYTES};
-use crate::put::append::{self, Place, Stop};
-use crate::python::append::{fixed_of, room_of, system_clock};
+use crate::put::append::{self, Fixed, Place, Stop};
+use crate::python::append::{room_of, system_clock};
 use crate::python::guarded;
 use crate::python::message::{Reader, Values};
 use crate::queue::newunits;
@@ -227,10 +227,13 @@ impl SingleAppender {
         clock: Option<Py<PyAny>>,
         counts: Py<PutCounts>,
     ) -> PyResult<Self> {
+        // Each message has hosts of its own.
         let host = ([127, 0, 0, 1], 0);
+        let fixed =
+            Fixed { born_host: host, store_host: host, shortest_properties, largest_record };
         let name = |name| PyString::intern(py, name).unbind();
         Ok(SingleAppender {
-            records: append::Maker::new(fixed_of(host, host, shortest_properties, largest_record)),
+            records: append::Maker::new(fixed),
             reader: Reader::new(py, classes)?,
             parts,
             answers,
