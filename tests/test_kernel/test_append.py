@@ -15,12 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from formats import constants
 from formats.text import encode_properties
 from rmqctl import kernel
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import fields
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
-from rmqctl.engine.write import lines as engine_lines
+from rmqctl.engine.write.bulk import BulkAppender
+from rmqctl.engine.write.lines import LineAppender
 from rmqctl.errors import BadInputLine
 from rmqctl.operations.change.messagemaker import MessageMaker
 from rmqctl.operations.change.putstream import BulkPut, LineStream, put_lines
@@ -123,8 +125,13 @@ passed_over: dict[str, st.SearchStrategy[Any]] = {
 
 def told(row: dict[str, Any], body: bytes, encoding: str) -> dict[str, Any]:
     """The row with a body, and what rows say of it."""
+    if row.get("sys_flag", 0) & constants.COMPRESSED_FLAG:
+        body, encoding = zlib.compress(body), "base64"
     spelled = base64.b64encode(body).decode() if encoding == "base64" else body.decode()
-    of_body = {"body": spelled, "body_encoding": encoding, "body_length": len(body)}
+    of_body: dict[str, Any] = {"body": spelled, "body_encoding": encoding}
+    if encoding == "base64" and len(body) % 2:
+        of_body = {"body_base64": spelled}
+    of_body["body_length"] = len(body)
     return row | of_body | {"body_crc": zlib.crc32(body) & 0x7FFFFFFF}
 
 
@@ -148,7 +155,7 @@ rows_of_messages = st.builds(
             "reconsume_times": numbers,
             "prepared_transaction_offset": longs,
             "status": st.sampled_from(["ok", "unchecked"]),
-            "sys_flag": st.just(0),
+            "sys_flag": st.sampled_from([0, 0, 1, 2, 3, 0x301]),
             **passed_over,
         },
     ),
@@ -286,7 +293,29 @@ def test_a_hostile_line_between_usual_ones(line: bytes) -> None:
     assert done.run.stored >= 3
 
 
-def test_more_than_a_bulk_to_many_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def put_alone(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The messages that the kernel does not take."""
+    single: list[Any] = []
+    put_special, fill_plain = (BulkAppender._put_special, BulkAppender._fill_plain)
+
+    def special(appender: Any, message: Any, stored: Any) -> Any:
+        single.append(message)
+        return put_special(appender, message, stored)
+
+    def filled(appender: Any, stored: Any, *more: Any) -> Any:
+        before = len(stored)
+        message = fill_plain(appender, stored, *more)
+        if isinstance(appender, LineAppender):
+            single.extend(stored[before:])
+        return message
+
+    monkeypatch.setattr(LineAppender, "_put_special", special)
+    monkeypatch.setattr(BulkAppender, "_fill_plain", filled)
+    return single
+
+
+def test_more_than_a_bulk_to_many_queues(put_alone: list[Any]) -> None:
     """The kernel takes nearly all of them, and the log has several files."""
     lines = [
         json.dumps(
@@ -295,17 +324,32 @@ def test_more_than_a_bulk_to_many_queues(monkeypatch: pytest.MonkeyPatch) -> Non
         ).encode()
         for n in range(20_000)
     ]
-    single: list[Any] = []
-    put_special = engine_lines.LineAppender._put_special
-
-    def noted(appender: Any, message: Any, stored: Any) -> Any:
-        single.append(message)
-        return put_special(appender, message, stored)
-
-    monkeypatch.setattr(engine_lines.LineAppender, "_put_special", noted)
     done = assert_equal(in_blocks(lines, [1000, 300]), ROOMY)
     assert done.run.stored == len(done.rows) == 20_000
-    assert len(single) < 100
+    assert len(put_alone) < 200
+
+
+def test_rows_of_another_store(put_alone: list[Any]) -> None:
+    """Also of two brokers in turns, and with compressed bodies, the kernel takes nearly all."""
+    rows = [
+        told(
+            {
+                "type": "message",
+                "topic": f"t{n % 3}",
+                "msg_id": "7F",
+                "queue_id": n % 2,
+                "status": "ok",
+            }
+            | {"born_host": f"10.0.0.{n % 9}:{n}", "store_host": f"10.0.1.{n // 700 % 2}:10911"}
+            | {"sys_flag": n % 3 % 2, "properties": {"UNIQ_KEY": f"{n:032X}", "KEYS": f"k{n} k"}},
+            b"body" * (n % 90),
+            ("utf8", "base64")[n % 2],
+        )
+        for n in range(5_000)
+    ]
+    done = assert_equal(in_blocks([json.dumps(row).encode() for row in rows], [1000]), ROOMY)
+    assert done.run.stored == 5_000
+    assert len(put_alone) < 100
 
 
 def test_properties_are_in_javas_order() -> None:

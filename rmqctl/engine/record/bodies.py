@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from isal import isal_zlib
 
-from formats.constants import COMPRESSED_FLAG
+from formats.constants import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK
 from rmqctl.engine.record.status import BodyStatus
 
 #: A broker takes messages of up to 4 MiB compressed; bodies of ten times that are rare.
@@ -29,7 +29,7 @@ _ZSTD_HEADER = 18
 _LZ4_PIECE = 1 << 12
 #: Bytes of memory that any ZSTD frame may ask for: what the highest usual level needs.
 _LEAST_WINDOW = 8 << 20
-_TYPE_SHIFT, _TYPE_MASK = 8, 7
+_TYPE_SHIFT = 8
 _ZLIB_TYPE = 3
 #: The stub of isal takes the class for an instance.
 _ISAL_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]
@@ -59,7 +59,7 @@ def undecodable(stored: bytes | memoryview, sys_flag: int) -> str:
     """
     if not sys_flag & COMPRESSED_FLAG or not stored:
         return ""
-    number = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
+    number = (sys_flag & COMPRESSION_TYPE_MASK) >> _TYPE_SHIFT
     if number in (0, _ZLIB_TYPE) and _inflates(stored):
         return ""
     body = decompress(bytes(stored), sys_flag)
@@ -106,7 +106,7 @@ def decompress(stored: bytes, sys_flag: int, limit: int = DEFAULT_LIMIT) -> Body
     """The body that a consumer would get, of at most ``limit`` bytes; never raises."""
     if not sys_flag & COMPRESSED_FLAG or not stored:
         return Body(stored, "none", BodyStatus.STORED)
-    number = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
+    number = (sys_flag & COMPRESSION_TYPE_MASK) >> _TYPE_SHIFT
     if number not in _CODECS:
         reason = "RocketMQ knows no such compression"
         return Body(None, f"type {number}", BodyStatus.NO_CODEC, reason)

@@ -161,7 +161,7 @@ OTHER_TYPES = frozenset(("blank", "damage", "moved", "index_item", "summary"))
 MESSAGE = "message"
 DECOMPRESSED = "decompressed"
 #: Bits of the sys flag that say whether and how a body is compressed (``MessageSysFlag``).
-COMPRESSION = constants.COMPRESSED_FLAG | 7 << 8
+COMPRESSION = constants.COMPRESSED_FLAG | constants.COMPRESSION_TYPE_MASK
 
 
 def is_other_row(given: dict[str, Any], *, ignore_unknown: bool = False) -> bool:

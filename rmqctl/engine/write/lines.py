@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqctl.engine.record.bodies import undecodable
 from rmqctl.engine.record.message import LOCALHOST, Host
 from rmqctl.engine.write.appended import Stored
 from rmqctl.engine.write.bulk import ANY_NUMBER, Message
@@ -44,6 +45,11 @@ class Lines:
 
     def __iter__(self) -> Iterator[Message | None]:
         raise NotImplementedError
+
+
+def _is_compressed(body: bytes, sys_flag: int) -> bool:
+    """Whether a body can be decompressed as its sys flag says, as far as that can be told."""
+    return not undecodable(body, sys_flag)
 
 
 class LineAppender(CompiledAppender):
@@ -106,6 +112,7 @@ class LineAppender(CompiledAppender):
                     store_timestamp=timestamp,
                     queue=self._admit,
                     room=partial(self._reserve, place),
+                    is_compressed=_is_compressed,
                     descriptor=place.descriptor,
                 )
                 lines.taken(at, count)

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::arrow::hosts::push_msg_id;
-use crate::layouts::Prefix;
+use crate::layouts::{COMPRESSED_FLAG, Prefix};
 use crate::lines::columns::{Column, Form, Spelling};
 use crate::lines::steady::{Body, Run};
 use crate::record::entry::{Record, i32_at, i64_at, prefix_of};
@@ -12,7 +12,6 @@ use crate::record::pairs::{Pairs, code_of};
 use crate::record::text::{self, Escapes, Short, host_text, push_int, push_quoted, push_text};
 
 const BODY_CRC_MISMATCH: &[u8] = b"body-crc-mismatch";
-const COMPRESSED_FLAG: i32 = 1;
 
 /// A cell, and the fixed text before it.
 #[derive(Debug, Clone)]

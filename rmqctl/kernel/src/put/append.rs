@@ -104,7 +104,7 @@ pub struct Taken {
 }
 
 /// Is asked for what the next message needs. Another thread may store records meanwhile. If the answer
-/// is None, the message is not taken.
+/// is None or false, the message is not taken.
 pub trait Asked {
     type Error;
 
@@ -120,9 +120,12 @@ pub trait Asked {
     /// The position up to which records may go. The next one begins at `position` and ends at
     /// `needed`.
     fn room(&mut self, position: usize, needed: usize) -> Result<Option<usize>, Self::Error>;
+
+    /// Whether a body can be decompressed as its sys flag says.
+    fn is_compressed(&mut self, body: &[u8], sys_flag: i32) -> Result<bool, Self::Error>;
 }
 
-/// Answers None to everything.
+/// Grants nothing.
 impl Asked for () {
     type Error = Infallible;
 
@@ -132,6 +135,10 @@ impl Asked for () {
 
     fn room(&mut self, _: usize, _: usize) -> Result<Option<usize>, Infallible> {
         Ok(None)
+    }
+
+    fn is_compressed(&mut self, _: &[u8], _: i32) -> Result<bool, Infallible> {
+        Ok(false)
     }
 }
 
@@ -172,6 +179,7 @@ impl Maker {
         put(&mut template, PREFIX.magic_code, VERSIONS[0].magic_code.to_be_bytes());
         let usual = Origin {
             flag: 0,
+            sys_flag: 0,
             born_timestamp: 0,
             born_host: fixed.born_host,
             store_host: fixed.store_host,
@@ -281,7 +289,7 @@ impl Maker {
         let laid = self.lay(records, place, position, message, queue_offset);
         let made = laid
             .map_err(|(stop, needed)| Refused::Stopped(stop, needed))
-            .and_then(|laid| Ok((laid, clock().map_err(Refused::NoTime)?)));
+            .and_then(|laid| Ok((laid, clock().map_err(Refused::Failed)?)));
         if made.is_err() {
             records.truncate(before);
         }
@@ -451,18 +459,19 @@ impl Maker {
                 return Ok(());
             }
             let records = behind.records();
-            match self.take_line(records, place, taken.position, line, times.stored) {
+            match self.take_line(records, place, taken.position, line, times.stored, asked) {
                 Ok(made) => {
                     behind.add(made);
                     taken.position += made.row.size;
                 }
-                Err(stop) => {
-                    taken.stop = stop.0;
-                    if !self.ask(asked, stop, &mut place, taken.position, behind)? {
+                Err(Refused::Stopped(stop, needed)) => {
+                    taken.stop = stop;
+                    if !self.ask(asked, (stop, needed), &mut place, taken.position, behind)? {
                         return Ok(());
                     }
                     continue;
                 }
+                Err(Refused::Failed(error)) => return Err(error),
             }
             taken.at += line.len() + 1;
             taken.lines += 1;
@@ -473,39 +482,39 @@ impl Maker {
 
     /// Appends the record of the message of one line, which goes to `position`, to `records`, or
     /// returns why not.
-    fn take_line(
+    fn take_line<A: Asked>(
         &mut self,
         records: &mut Vec<u8>,
         place: Place,
         position: usize,
         line: &[u8],
         timestamp: i64,
-    ) -> Result<Made, (Stop, usize)> {
-        let line = jsonline::read(line).ok_or(UNSURE)?;
-        let entries = entries_of(&line).ok_or(UNSURE)?;
-        let queue_id = i32::try_from(line.queue_id).map_err(|_| UNSURE)?;
-        let origin = line.origin(&self.usual).ok_or(UNSURE)?;
+        asked: &mut A,
+    ) -> Result<Made, Refused<A::Error>> {
+        let line = jsonline::read(line).ok_or(Refused::UNSURE)?;
+        let entries = entries_of(&line).ok_or(Refused::UNSURE)?;
+        let queue_id = i32::try_from(line.queue_id).map_err(|_| Refused::UNSURE)?;
+        let origin = line.origin(&self.usual).ok_or(Refused::UNSURE)?;
         self.expect_host(origin.store_host)?;
         let mut room = mem::take(&mut self.body);
-        let made = match line.body(&mut room) {
-            None => Err(UNSURE),
-            Some(body) => {
-                let (topic, properties) = (&*line.topic, Texts::Entries(entries));
-                let mut message = Message { topic, queue_id, body, properties, origin };
-                let made = self.make(records, place, position, &mut message, || Ok(timestamp));
-                made.map_err(|stop| match stop {
-                    Refused::Stopped(stop, needed) => (stop, needed),
-                    Refused::NoTime(()) => UNSURE,
-                })
+        let made = line.body(&mut room).ok_or(Refused::UNSURE).and_then(|body| {
+            if let Some(sys_flag) = line.compression() {
+                if !asked.is_compressed(body, sys_flag).map_err(Refused::Failed)? {
+                    return Err(Refused::UNSURE);
+                }
             }
-        };
+            let (topic, properties) = (&*line.topic, Texts::Entries(entries));
+            let mut message = Message { topic, queue_id, body, properties, origin };
+            self.make(records, place, position, &mut message, || Ok(timestamp))
+        });
         self.body = room;
         made
     }
 
     /// Refuses a message if it has another store host than those before it, since `Appender::taken`.
-    pub fn expect_host(&mut self, host: Host) -> Result<(), (Stop, usize)> {
-        if *self.host.get_or_insert(host) == host { Ok(()) } else { Err((Stop::Host, 0)) }
+    pub fn expect_host<E>(&mut self, host: Host) -> Result<(), Refused<E>> {
+        let known = *self.host.get_or_insert(host);
+        if known == host { Ok(()) } else { Err(Refused::Stopped(Stop::Host, 0)) }
     }
 }
 
@@ -524,8 +533,12 @@ pub fn seal(record: &mut [u8], timestamp: i64) {
 pub enum Refused<E> {
     /// It is not taken. For `Stop::Room` the number is the position up to which it needs room.
     Stopped(Stop, usize),
-    /// The clock has raised an error.
-    NoTime(E),
+    /// The clock, or something else that was asked, has raised an error.
+    Failed(E),
+}
+
+impl<E> Refused<E> {
+    const UNSURE: Self = Refused::Stopped(Stop::Unsure, 0);
 }
 
 const UNSURE: (Stop, usize) = (Stop::Unsure, 0);
@@ -549,6 +562,7 @@ pub enum Texts<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
     pub flag: i32,
+    pub sys_flag: i32,
     pub born_timestamp: i64,
     pub born_host: Host,
     pub store_host: Host,
@@ -560,6 +574,7 @@ impl Origin {
     fn put(&self, record: &mut [u8]) {
         let ((born, born_port), (store, store_port)) = (self.born_host, self.store_host);
         put(record, PREFIX.flag, self.flag.to_be_bytes());
+        put(record, PREFIX.sys_flag, self.sys_flag.to_be_bytes());
         put(record, PREFIX.born_timestamp, self.born_timestamp.to_be_bytes());
         put(record, PREFIX.born_address, born);
         put(record, PREFIX.born_port, i32::from(born_port).to_be_bytes());

@@ -102,6 +102,36 @@ impl Asked for Granting {
         self.ends.push((position, needed));
         Ok((needed <= 3000).then_some(needed + 100))
     }
+
+    fn is_compressed(&mut self, body: &[u8], sys_flag: i32) -> Result<bool, usize> {
+        Ok(body == b"z" && sys_flag == 3)
+    }
+}
+
+#[test]
+fn a_compressed_body_is_looked_at_by_somebody_else() {
+    let row = |body: &str, flag: u8| {
+        let fields = format!("\"type\":\"message\",\"body\":\"{body}\",\"sys_flag\":{flag}");
+        format!("{{\"topic\":\"u\",{fields}}}\n")
+    };
+    for (body, flag, stop) in [
+        ("z", 3, Stop::Lines),
+        ("y", 3, Stop::Unsure),
+        ("y", 2, Stop::Lines),
+        ("z", 4, Stop::Unsure),
+    ] {
+        let (mut appender, mut file) = (empty(), [0; 1000]);
+        let place = Place { position: 0, end: 1000, file_from_offset: FILE, most: 9, enough: 1000 };
+        let mut granting = Granting { asked: Vec::new(), ends: Vec::new(), most: 9 };
+        let (room, line) = (Room::of(&mut file), row(body, flag));
+        let lines = (line.as_bytes(), 0);
+        let (taken, done) = appender.append(room, usize::MAX, place, lines, TIMES, &mut granting);
+        assert_eq!((taken.stop, done), (stop, Ok(())), "{body} {flag}");
+        if stop == Stop::Lines {
+            let Found::Record(record) = read(&file, 0, file.len(), FILE) else { panic!() };
+            assert_eq!(record.sys_flag, i32::from(flag));
+        }
+    }
 }
 
 #[test]

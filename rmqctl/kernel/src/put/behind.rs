@@ -226,6 +226,7 @@ mod tests {
     const FILE: usize = 1 << 20;
     const ORIGIN: Origin = Origin {
         flag: 0,
+        sys_flag: 0,
         born_timestamp: 0,
         born_host: ([127, 0, 0, 1], 0),
         store_host: ([127, 0, 0, 1], 10911),

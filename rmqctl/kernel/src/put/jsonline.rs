@@ -13,7 +13,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
+use crate::layouts::{COMPRESSED_FLAG, COMPRESSION_TYPE_MASK, MULTI_TAGS_FLAG};
 use crate::put::append::{Host, Origin};
+
+/// Bits of the sys flag that change nothing but the record's field. Others make a message of a
+/// transaction, or say of which kind its hosts are.
+const TAKEN_FLAGS: i32 = COMPRESSED_FLAG | MULTI_TAGS_FLAG | COMPRESSION_TYPE_MASK;
 
 /// The fields of one line. A field that is there twice, or an unknown one, is an error.
 ///
@@ -34,6 +39,8 @@ pub struct Line<'a> {
     pub properties: Pairs<'a>,
     #[serde(borrow)]
     body: Option<Text<'a>>,
+    #[serde(borrow)]
+    body_base64: Option<Text<'a>>,
     #[serde(borrow, rename = "type")]
     kind: Option<Text<'a>>,
     #[serde(borrow)]
@@ -150,19 +157,25 @@ pub fn read(line: &[u8]) -> Option<Line<'_>> {
     let line: Line<'_> = serde_json::from_slice(line).ok()?;
     let is_message = line.kind.as_ref().is_none_or(|kind| kind.0 == "message");
     let is_sound = line.status.as_ref().is_none_or(|one| one.0 == "ok" || one.0 == "unchecked");
-    (is_message && is_sound && line.sys_flag.unwrap_or(0) == 0).then_some(line)
+    (is_message && is_sound && line.sys_flag() & !TAKEN_FLAGS == 0).then_some(line)
 }
 
 impl Line<'_> {
     /// The bytes of the body, which may be decoded into `room`. None if Python must look at it: it is
     /// spelled in another way, or is not the one that the line tells of.
     pub fn body<'a>(&'a self, room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
-        let text = self.body.as_ref().map(|body| body.0.as_bytes());
-        let body = match self.body_encoding.as_ref().map_or("utf8", |encoding| &*encoding.0) {
-            "utf8" => text.unwrap_or_default(),
+        let text = |text: &'a Option<Text<'_>>| text.as_ref().map(|text| &*text.0);
+        let encoding = text(&self.body_encoding).unwrap_or("utf8");
+        let (body, encoding) = match (text(&self.body), text(&self.body_base64)) {
+            (None, Some(body)) => (body, "base64"),
+            (body, None) => (body.unwrap_or_default(), encoding),
+            (Some(_), Some(_)) => return None,
+        };
+        let body = match encoding {
+            "utf8" => body.as_bytes(),
             "base64" => {
                 room.clear();
-                STANDARD.decode_vec(text.unwrap_or_default(), room).ok()?;
+                STANDARD.decode_vec(body, room).ok()?;
                 room
             }
             _ => return None,
@@ -178,11 +191,21 @@ impl Line<'_> {
         (is_right && (!is_checked || self.body_crc.is_none_or(is_same))).then_some(body)
     }
 
+    fn sys_flag(&self) -> i32 {
+        self.sys_flag.unwrap_or(0)
+    }
+
+    /// The sys flag, if it says that the body is compressed.
+    pub fn compression(&self) -> Option<i32> {
+        Some(self.sys_flag()).filter(|flags| flags & COMPRESSED_FLAG != 0)
+    }
+
     /// What the line says of the message's origin; the rest is as in `usual`. None if a host is no
     /// IPv4 address with a port.
     pub fn origin(&self, usual: &Origin) -> Option<Origin> {
         Some(Origin {
             flag: self.flag.unwrap_or(usual.flag),
+            sys_flag: self.sys_flag(),
             born_timestamp: self.born_timestamp.unwrap_or(usual.born_timestamp),
             born_host: host(self.born_host.as_ref(), usual.born_host)?,
             store_host: host(self.store_host.as_ref(), usual.store_host)?,

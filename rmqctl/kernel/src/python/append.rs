@@ -146,11 +146,12 @@ impl Appender {
 
     /// Stores the messages of `lines`, from the position `at` on, into the buffer from `position` on.
     /// No record ends behind `end`. It stops when `most` messages were stored since `taken`, or when a
-    /// record ends at `enough` or behind it. `descriptor` is that of the mapped file, or -1. `queue`
-    /// and `room` are called as [`append::Asked`] says; without them it stops instead.
+    /// record ends at `enough` or behind it. `descriptor` is that of the mapped file, or -1. `queue`,
+    /// `room` and `is_compressed` are called as [`append::Asked`] says; without them it stops instead.
     #[expect(clippy::too_many_arguments, reason = "where from, where to, and when")]
     #[pyo3(signature = (buffer, lines, at, *, position, end, file_from_offset, most, enough,
-        born_timestamp, store_timestamp, queue=None, room=None, descriptor=-1))]
+        born_timestamp, store_timestamp, queue=None, room=None, is_compressed=None,
+        descriptor=-1))]
     fn append<'py>(
         &mut self,
         py: Python<'py>,
@@ -166,12 +167,13 @@ impl Appender {
         store_timestamp: i64,
         queue: Option<Py<PyAny>>,
         room: Option<Py<PyAny>>,
+        is_compressed: Option<Py<PyAny>>,
         descriptor: i32,
     ) -> PyResult<OfLines> {
         let place = Place { position, end, file_from_offset, most, enough };
         let times = Times { born: born_timestamp, stored: store_timestamp };
         let (file, alone) = (file_of(descriptor), self.alone());
-        let mut asking = Asking { queue, room };
+        let mut asking = Asking { queue, room, is_compressed };
         let room = room_of(&buffer)?.in_file(file.as_ref());
         let (lines, own) = ((lines.as_bytes(), at), &mut self.records);
         let work = || guarded(|| Ok(own.append(room, alone, place, lines, times, &mut asking)));
@@ -205,7 +207,7 @@ impl Appender {
         let place = Place { position, end, file_from_offset, most, enough };
         let (file, alone) = (file_of(descriptor), self.alone());
         let (own, reader) = (&mut self.records, reader_of(&mut self.reader)?);
-        let asking = Asking { queue, room };
+        let asking = Asking { queue, room, is_compressed: None };
         let times: Clock = if clock.is_some() { None } else { Some(system_clock) };
         let room = room_of(&buffer)?.in_file(file.as_ref());
         let (maker, storing) = (&mut own.maker, &mut own.storing);
@@ -232,6 +234,7 @@ impl Appender {
 struct Asking {
     queue: Option<Py<PyAny>>,
     room: Option<Py<PyAny>>,
+    is_compressed: Option<Py<PyAny>>,
 }
 
 impl append::Asked for Asking {
@@ -250,6 +253,11 @@ impl append::Asked for Asking {
     fn room(&mut self, position: usize, needed: usize) -> PyResult<Option<usize>> {
         let Some(asked) = &self.room else { return Ok(None) };
         Python::attach(|py| asked.bind(py).call1((position, needed))?.extract())
+    }
+
+    fn is_compressed(&mut self, body: &[u8], sys_flag: i32) -> PyResult<bool> {
+        let Some(asked) = &self.is_compressed else { return Ok(false) };
+        Python::attach(|py| asked.bind(py).call1((PyBytes::new(py, body), sys_flag))?.extract())
     }
 }
 
@@ -311,7 +319,7 @@ impl<'py> Messages<'_, 'py> {
                         Err(error) => return taken.failed(py, error),
                     }
                 }
-                Err(Refused::NoTime(error)) => return taken.failed(py, error),
+                Err(Refused::Failed(error)) => return taken.failed(py, error),
             }
         }
     }
@@ -333,8 +341,7 @@ impl<'py> Messages<'_, 'py> {
     ) -> Result<usize, Refused<PyErr>> {
         let fields = self.reader.read(message);
         let Some(fields) = fields else { return Err(Refused::Stopped(Stop::Unsure, 0)) };
-        let expected = self.maker.expect_host(fields.store_host);
-        expected.map_err(|(stop, needed)| Refused::Stopped(stop, needed))?;
+        self.maker.expect_host(fields.store_host)?;
         let Some(mut message) = fields.message() else {
             return Err(Refused::Stopped(Stop::Unsure, 0));
         };

@@ -186,6 +186,7 @@ impl Fields<'_> {
         let (flag, born_timestamp, reconsume_times, prepared_transaction_offset) = self.origin;
         let origin = Origin {
             flag,
+            sys_flag: 0,
             born_timestamp,
             born_host: self.born_host,
             store_host: self.store_host,
