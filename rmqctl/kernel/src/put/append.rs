@@ -13,9 +13,9 @@ use memchr::memchr;
 
 use crate::bytes::mapped::Room;
 use crate::layouts::{
-    NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_CRC32, PROPERTY_DELAY_TIME_LEVEL,
-    PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_KEYS, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix,
-    VERSIONS,
+    COMPRESSED_FLAG, COMPRESSION_TYPE_MASK, MULTI_TAGS_FLAG, NAME_VALUE_SEPARATOR, PREFIXES,
+    PROPERTY_CRC32, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_KEYS,
+    PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix, VERSIONS,
 };
 use crate::put::behind::{Behind, Work, store_behind};
 use crate::put::derived::{self, Keys};
@@ -27,6 +27,9 @@ use crate::record::properties::{self, Properties};
 /// The most properties of a message that is taken: sorting them takes the square of their number.
 const MOST_PROPERTIES: usize = 64;
 const PREFIX: Prefix = PREFIXES[0];
+/// Bits of the sys flag that change nothing but the record's field. Others make a message of a
+/// transaction, or say of which kind its hosts are.
+pub const TAKEN_FLAGS: i32 = COMPRESSED_FLAG | MULTI_TAGS_FLAG | COMPRESSION_TYPE_MASK;
 
 /// Entries of the table that finds queues without a hash map.
 const RECENT: usize = 64;

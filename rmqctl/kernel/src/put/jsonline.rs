@@ -13,12 +13,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-use crate::layouts::{COMPRESSED_FLAG, COMPRESSION_TYPE_MASK, MULTI_TAGS_FLAG};
-use crate::put::append::{Host, Origin};
-
-/// Bits of the sys flag that change nothing but the record's field. Others make a message of a
-/// transaction, or say of which kind its hosts are.
-const TAKEN_FLAGS: i32 = COMPRESSED_FLAG | MULTI_TAGS_FLAG | COMPRESSION_TYPE_MASK;
+use crate::layouts::COMPRESSED_FLAG;
+use crate::put::append::{Host, Origin, TAKEN_FLAGS};
 
 /// The fields of one line. A field that is there twice, or an unknown one, is an error.
 ///

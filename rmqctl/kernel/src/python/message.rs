@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 
 use crate::layouts::{PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH};
-use crate::put::append::{Entry, Host, Message, Origin, Texts};
+use crate::put::append::{Entry, Host, Message, Origin, TAKEN_FLAGS, Texts};
 
 /// The names of the fields of a `MessageExtBrokerInner` that are read.
 const NAMES: [&str; 12] = [
@@ -52,7 +52,9 @@ pub struct Fields<'py> {
     queue_id: i32,
     body: Bound<'py, PyBytes>,
     properties: Properties<'py>,
-    origin: (i32, i64, i32, i64),
+    /// The flag, the sys flag, the born time (ms), the reconsume times and the offset of the prepared
+    /// message.
+    origin: (i32, i32, i64, i32, i64),
     born_host: Host,
     pub store_host: Host,
 }
@@ -99,7 +101,8 @@ impl Reader {
     pub fn fields<'py>(&mut self, values: Values<'_, 'py>) -> Option<Fields<'py>> {
         let [topic, body, queue_id, flag, sys_flag, given, stored, born, ..] = values;
         let [.., born_host, store_host, reconsume_times, prepared_transaction_offset] = values;
-        if self.int(sys_flag)? != 0 {
+        let sys_flag = self.int(sys_flag)?;
+        if sys_flag & !TAKEN_FLAGS != 0 {
             return None;
         }
         let given = given.cast_exact::<PyDict>().ok()?;
@@ -121,6 +124,7 @@ impl Reader {
             properties,
             origin: (
                 self.int(flag)?,
+                sys_flag,
                 self.long(born)?,
                 self.int(reconsume_times)?,
                 self.long(prepared_transaction_offset)?,
@@ -141,6 +145,7 @@ impl Reader {
             properties: Properties::Stored(own(3)?.cast_into_exact().ok()?),
             origin: (
                 self.int(get(4)?.as_any())?,
+                0,
                 self.long(get(5)?.as_any())?,
                 self.int(get(8)?.as_any())?,
                 self.long(get(9)?.as_any())?,
@@ -183,10 +188,11 @@ impl Seen {
 impl Fields<'_> {
     /// The message; None if a text is not valid Unicode.
     pub fn message(&self) -> Option<Message<'_>> {
-        let (flag, born_timestamp, reconsume_times, prepared_transaction_offset) = self.origin;
+        let (flag, sys_flag, born_timestamp, reconsume_times, prepared_transaction_offset) =
+            self.origin;
         let origin = Origin {
             flag,
-            sys_flag: 0,
+            sys_flag,
             born_timestamp,
             born_host: self.born_host,
             store_host: self.store_host,
