@@ -19,7 +19,7 @@ use crate::layouts::{
 };
 use crate::put::behind::{Behind, Work, store_behind};
 use crate::put::derived::{self, Keys};
-use crate::put::jsonline::{self, Line};
+use crate::put::jsonline::{self, Read};
 use crate::put::storing::{Made, Row, Storing, Total};
 use crate::record::hashmap;
 use crate::record::properties::{self, Properties};
@@ -161,8 +161,6 @@ pub struct Maker {
     usual: Origin,
     /// The store host of the records that were made since `Appender::taken`.
     pub host: Option<Host>,
-    /// A line's body that had to be decoded.
-    body: Vec<u8>,
     numbers: HashMap<Box<[u8]>, u32>,
     queues: Vec<Queue>,
     /// The numbers of the queues used last, by a cheap hash of their names. It is verified by a
@@ -192,7 +190,6 @@ impl Maker {
         Maker {
             usual,
             host: None,
-            body: Vec::new(),
             largest_record: fixed.largest_record,
             shortest_properties: fixed.shortest_properties,
             template,
@@ -334,7 +331,9 @@ impl Maker {
     ) -> Result<(usize, usize, Option<Properties>), (Stop, usize)> {
         let (topic, body, before) = (message.topic.as_bytes(), message.body, records.len());
         records.extend_from_slice(&self.template);
-        message.origin.put(&mut records[before..]);
+        if let Some(origin) = &message.origin {
+            origin.put(&mut records[before..]);
+        }
         records.extend_from_slice(body);
         let longest = VERSIONS[0].topic_length.limit;
         let length = u8::try_from(topic.len()).ok().filter(|_| topic.len() <= longest);
@@ -454,6 +453,7 @@ impl Maker {
         behind: &mut Behind<'_, '_>,
     ) -> Result<(), A::Error> {
         self.usual.born_timestamp = times.born;
+        self.usual.put(&mut self.template);
         while taken.at < lines.len() {
             let rest = &lines[taken.at..];
             let line = &rest[..memchr(b'\n', rest).unwrap_or(rest.len())];
@@ -494,24 +494,19 @@ impl Maker {
         timestamp: i64,
         asked: &mut A,
     ) -> Result<Made, Refused<A::Error>> {
-        let line = jsonline::read(line).ok_or(Refused::UNSURE)?;
-        let entries = entries_of(&line).ok_or(Refused::UNSURE)?;
-        let queue_id = i32::try_from(line.queue_id).map_err(|_| Refused::UNSURE)?;
-        let origin = line.origin(&self.usual).ok_or(Refused::UNSURE)?;
-        self.expect_host(origin.store_host)?;
-        let mut room = mem::take(&mut self.body);
-        let made = line.body(&mut room).ok_or(Refused::UNSURE).and_then(|body| {
-            if let Some(sys_flag) = line.compression() {
-                if !asked.is_compressed(body, sys_flag).map_err(Refused::Failed)? {
-                    return Err(Refused::UNSURE);
-                }
+        let read = jsonline::read(line, &self.usual).ok_or(Refused::UNSURE)?;
+        let entries = entries_of(&read).ok_or(Refused::UNSURE)?;
+        let queue_id = i32::try_from(read.line.queue_id).map_err(|_| Refused::UNSURE)?;
+        let (origin, body) = (read.origin, read.body());
+        self.expect_host(origin.unwrap_or(self.usual).store_host)?;
+        if let Some(sys_flag) = read.compression() {
+            if !asked.is_compressed(body, sys_flag).map_err(Refused::Failed)? {
+                return Err(Refused::UNSURE);
             }
-            let (topic, properties) = (&*line.topic, Texts::Entries(entries));
-            let mut message = Message { topic, queue_id, body, properties, origin };
-            self.make(records, place, position, &mut message, || Ok(timestamp))
-        });
-        self.body = room;
-        made
+        }
+        let (topic, properties) = (&*read.line.topic, Texts::Entries(entries));
+        let mut message = Message { topic, queue_id, body, properties, origin };
+        self.make(records, place, position, &mut message, || Ok(timestamp))
     }
 
     /// Refuses a message if it has another store host than those before it, since `Appender::taken`.
@@ -546,13 +541,13 @@ impl<E> Refused<E> {
 
 const UNSURE: (Stop, usize) = (Stop::Unsure, 0);
 
-/// A message to be stored.
+/// A message to be stored. Without an origin it has the usual one.
 pub struct Message<'a> {
     pub topic: &'a str,
     pub queue_id: i32,
     pub body: &'a [u8],
     pub properties: Texts<'a>,
-    pub origin: Origin,
+    pub origin: Option<Origin>,
 }
 
 /// Properties: in the order in which they were set, or as they are stored.
@@ -610,11 +605,12 @@ pub fn key<'a>(room: &'a mut Vec<u8>, topic: &[u8], queue_id: i32) -> &'a [u8] {
 /// The properties of a line in the order in which they are set. None if it has `keys` or `tags`, and
 /// KEYS or TAGS among its properties as well; or if it is a row of a record with a checksum, which the
 /// new record must not have.
-fn entries_of<'a>(line: &'a Line<'_>) -> Option<Vec<Entry<'a>>> {
+fn entries_of<'a>(read: &'a Read<'_>) -> Option<Vec<Entry<'a>>> {
+    let line = &read.line;
     let given = line.properties.0.iter();
     let mut entries: Vec<Entry<'a>> =
         given.map(|(name, value)| (0, (&*name.0, &*value.0))).collect();
-    if line.was_stored() && has(&entries, PROPERTY_CRC32) {
+    if read.was_stored && has(&entries, PROPERTY_CRC32) {
         return None;
     }
     let (keys, tags) = (&*line.keys, &*line.tags);

@@ -220,19 +220,10 @@ impl<'a> Work<'a> {
 mod tests {
     use super::{ALONE_BYTES, CHUNK_BYTES, Work, store_behind};
     use crate::bytes::mapped::Room;
-    use crate::put::append::{Message, Origin, Place, Texts};
+    use crate::put::append::{Message, Place, Texts};
     use crate::put::append_tests::empty;
 
     const FILE: usize = 1 << 20;
-    const ORIGIN: Origin = Origin {
-        flag: 0,
-        sys_flag: 0,
-        born_timestamp: 0,
-        born_host: ([127, 0, 0, 1], 0),
-        store_host: ([127, 0, 0, 1], 10911),
-        reconsume_times: 0,
-        prepared_transaction_offset: 0,
-    };
 
     /// The content of the file, and what `taken` reports, after so many messages.
     fn stored(messages: usize, alone: usize) -> (Vec<u8>, String) {
@@ -264,7 +255,7 @@ mod tests {
                 };
                 let (topic, queue_id) = ("t", (number % 3) as i32);
                 let mut message =
-                    Message { topic, queue_id, body: &body, properties, origin: ORIGIN };
+                    Message { topic, queue_id, body: &body, properties, origin: None };
                 let clock = || Ok::<_, ()>(number as i64);
                 let made = maker.make(behind.records(), place, position, &mut message, clock);
                 let Ok(made) = made else { panic!("message {number} is refused") };
@@ -314,7 +305,7 @@ mod tests {
                         queue_id: 0,
                         body: &[7; 5000],
                         properties: Texts::Stored(b""),
-                        origin: ORIGIN,
+                        origin: None,
                     };
                     let clock = || Ok::<_, ()>(1);
                     let made = maker.make(behind.records(), place, position, &mut message, clock);

@@ -16,10 +16,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use crate::layouts::COMPRESSED_FLAG;
 use crate::put::append::{Host, Origin, TAKEN_FLAGS};
 
-/// The fields of one line. A field that is there twice, or an unknown one, is an error.
-///
-/// The fields behind `status` belong to the old store, or follow from the others
-/// (`PASSED_OVER` in `rmqctl/engine/record/fields.py`).
+/// The fields that most new messages have. A field that is there twice, or an unknown one, is an error.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line<'a> {
@@ -33,6 +30,28 @@ pub struct Line<'a> {
     pub keys: Cow<'a, str>,
     #[serde(borrow, default)]
     pub properties: Pairs<'a>,
+    #[serde(borrow)]
+    pub body: Option<Text<'a>>,
+}
+
+/// Those and the further fields of rows. They are read apart: a struct of so many fields takes a sixth
+/// longer to make.
+///
+/// The fields behind `status` belong to the old store, or follow from the others (`PASSED_OVER` in
+/// `rmqctl/engine/record/fields.py`).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row<'a> {
+    #[serde(borrow)]
+    topic: Cow<'a, str>,
+    #[serde(default)]
+    queue_id: u32,
+    #[serde(borrow, default)]
+    tags: Cow<'a, str>,
+    #[serde(borrow, default)]
+    keys: Cow<'a, str>,
+    #[serde(borrow, default)]
+    properties: Pairs<'a>,
     #[serde(borrow)]
     body: Option<Text<'a>>,
     #[serde(borrow)]
@@ -143,65 +162,83 @@ impl<'de> Deserialize<'de> for PassedOver {
     }
 }
 
-/// The message of a line; None if Python must look at it.
-pub fn read(line: &[u8]) -> Option<Line<'_>> {
+/// A message.
+pub struct Read<'a> {
+    pub line: Line<'a>,
+    /// The body, if `line` does not have it as it is stored.
+    body: Option<Vec<u8>>,
+    /// The fields that come from producer and broker.
+    pub origin: Option<Origin>,
+    /// Whether it is a row of a stored message.
+    pub was_stored: bool,
+}
+
+/// The message of a line; None if Python must look at it. `usual` is the origin of messages that say
+/// nothing else.
+pub fn read<'a>(line: &'a [u8], usual: &Origin) -> Option<Read<'a>> {
     // serde would also take an array, with its items for the fields.
     let first = line.iter().find(|byte| !byte.is_ascii_whitespace())?;
     if *first != b'{' {
         return None;
     }
-    let line: Line<'_> = serde_json::from_slice(line).ok()?;
-    let is_message = line.kind.as_ref().is_none_or(|kind| kind.0 == "message");
-    let is_sound = line.status.as_ref().is_none_or(|one| one.0 == "ok" || one.0 == "unchecked");
-    (is_message && is_sound && line.sys_flag() & !TAKEN_FLAGS == 0).then_some(line)
+    if let Ok(line) = serde_json::from_slice(line) {
+        return Some(Read { line, body: None, origin: None, was_stored: false });
+    }
+    serde_json::from_slice::<Row<'_>>(line).ok()?.read(usual)
 }
 
-impl Line<'_> {
-    /// The bytes of the body, which may be decoded into `room`. None if Python must look at it: it is
-    /// spelled in another way, or is not the one that the line tells of.
-    pub fn body<'a>(&'a self, room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
-        let text = |text: &'a Option<Text<'_>>| text.as_ref().map(|text| &*text.0);
-        let encoding = text(&self.body_encoding).unwrap_or("utf8");
-        let (body, encoding) = match (text(&self.body), text(&self.body_base64)) {
-            (None, Some(body)) => (body, "base64"),
-            (body, None) => (body.unwrap_or_default(), encoding),
-            (Some(_), Some(_)) => return None,
-        };
-        let body = match encoding {
-            "utf8" => body.as_bytes(),
-            "base64" => {
-                room.clear();
-                STANDARD.decode_vec(body, room).ok()?;
-                room
-            }
-            _ => return None,
-        };
-        let is_as_long = |length| usize::try_from(length) == Ok(body.len());
-        let is_right = match self.body_length {
-            Some(length) => is_as_long(length),
-            None => true,
-        };
-        // The engine never checks the CRC of an empty body.
-        let is_checked = !body.is_empty() || self.body_length.is_none();
-        let is_same = |sum: i32| i64::from(crc32fast::hash(body) & 0x7fff_ffff) == i64::from(sum);
-        (is_right && (!is_checked || self.body_crc.is_none_or(is_same))).then_some(body)
-    }
-
-    fn sys_flag(&self) -> i32 {
-        self.sys_flag.unwrap_or(0)
+impl Read<'_> {
+    /// The bytes of the body.
+    pub fn body(&self) -> &[u8] {
+        match &self.body {
+            Some(body) => body,
+            None => self.line.body.as_ref().map_or(b"", |body| body.0.as_bytes()),
+        }
     }
 
     /// The sys flag, if it says that the body is compressed.
     pub fn compression(&self) -> Option<i32> {
-        Some(self.sys_flag()).filter(|flags| flags & COMPRESSED_FLAG != 0)
+        let sys_flag = self.origin.as_ref()?.sys_flag;
+        Some(sys_flag).filter(|flags| flags & COMPRESSED_FLAG != 0)
+    }
+}
+
+impl<'a> Row<'a> {
+    fn read(self, usual: &Origin) -> Option<Read<'a>> {
+        let is = |text: &Option<Text<'_>>, known: &[&str]| {
+            text.as_ref().is_none_or(|text| known.contains(&&*text.0))
+        };
+        let origin = self.origin(usual)?;
+        let is_usual = is(&self.kind, &["message"]) && is(&self.status, &["ok", "unchecked"]);
+        if !is_usual || origin.sys_flag & !TAKEN_FLAGS != 0 {
+            return None;
+        }
+        let Row { topic, queue_id, tags, keys, properties, .. } = self;
+        let encoding = self.body_encoding.as_ref().map_or("utf8", |encoding| &*encoding.0);
+        let (given, encoding) = match (self.body, self.body_base64) {
+            (None, Some(body)) => (Some(body), "base64"),
+            (body, None) => (body, encoding),
+            (Some(_), Some(_)) => return None,
+        };
+        let text = given.as_ref().map_or("", |body| &*body.0);
+        let body = match encoding {
+            "utf8" => None,
+            "base64" => Some(STANDARD.decode(text).ok()?),
+            _ => return None,
+        };
+        if !is_told(body.as_deref().unwrap_or(text.as_bytes()), self.body_length, self.body_crc) {
+            return None;
+        }
+        let line = Line { topic, queue_id, tags, keys, properties, body: given };
+        Some(Read { line, body, origin: Some(origin), was_stored: self.kind.is_some() })
     }
 
-    /// What the line says of the message's origin; the rest is as in `usual`. None if a host is no
+    /// What the row says of the message's origin; the rest is as in `usual`. None if a host is no
     /// IPv4 address with a port.
-    pub fn origin(&self, usual: &Origin) -> Option<Origin> {
+    fn origin(&self, usual: &Origin) -> Option<Origin> {
         Some(Origin {
             flag: self.flag.unwrap_or(usual.flag),
-            sys_flag: self.sys_flag(),
+            sys_flag: self.sys_flag.unwrap_or(usual.sys_flag),
             born_timestamp: self.born_timestamp.unwrap_or(usual.born_timestamp),
             born_host: host(self.born_host.as_ref(), usual.born_host)?,
             store_host: host(self.store_host.as_ref(), usual.store_host)?,
@@ -211,11 +248,14 @@ impl Line<'_> {
                 .unwrap_or(usual.prepared_transaction_offset),
         })
     }
+}
 
-    /// Whether it is a row of a stored message.
-    pub fn was_stored(&self) -> bool {
-        self.kind.is_some()
-    }
+/// Whether a body is the one that its row tells of. The engine never checks the CRC of an empty one.
+fn is_told(body: &[u8], length: Option<i32>, crc: Option<i32>) -> bool {
+    let is_as_long = length.is_none_or(|length| usize::try_from(length) == Ok(body.len()));
+    let is_checked = !body.is_empty() || length.is_none();
+    let sum = || i64::from(crc32fast::hash(body) & 0x7fff_ffff);
+    is_as_long && (!is_checked || crc.is_none_or(|crc| i64::from(crc) == sum()))
 }
 
 /// A host of the form `1.2.3.4:5`; without a text the usual one.

@@ -206,7 +206,7 @@ impl Fields<'_> {
             ),
         };
         let (topic, body) = (self.topic.to_str().ok()?, self.body.as_bytes());
-        Some(Message { topic, queue_id: self.queue_id, body, properties, origin })
+        Some(Message { topic, queue_id: self.queue_id, body, properties, origin: Some(origin) })
     }
 }
 
