@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from formats import constants
 from formats.text import encode_properties
 from rmqctl import kernel
+from rmqctl.cli.main import run
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import fields
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
@@ -26,6 +27,7 @@ from rmqctl.engine.write.lines import LineAppender
 from rmqctl.errors import BadInputLine
 from rmqctl.operations.change.messagemaker import MessageMaker
 from rmqctl.operations.change.putstream import BulkPut, LineStream, put_lines
+from tests.conftest import Golden
 from tests.seeds import times
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -350,6 +352,16 @@ def test_rows_of_another_store(put_alone: list[Any]) -> None:
     done = assert_equal(in_blocks([json.dumps(row).encode() for row in rows], [1000]), ROOMY)
     assert done.run.stored == 5_000
     assert len(put_alone) < 100
+
+
+@pytest.mark.parametrize("name", ["broker", "delay", "transaction", "ipv6", "lmq", "timer"])
+def test_rows_of_golden_stores(
+    name: str, golden: Golden, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["walk", "commitlog", "--body-as", "base64", "--format", "ndjson", "--store"]
+    assert run([*line, str(golden(name))]) == 0
+    rows = capsys.readouterr().out
+    assert_equal([rows.encode()], ROOMY)
 
 
 def test_properties_are_in_javas_order() -> None:
