@@ -297,7 +297,7 @@ class WritableStore(MessageStore):
 
     def newest_units(self) -> list[tuple[int, int]]:
         """(physical offset, size) of the present last unit of each queue."""
-        return self._ask_queues().newest
+        return self.queues.look_at_all().newest
 
     @property
     def form(self) -> RecordForm:

@@ -23,8 +23,7 @@ from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import LogEnd
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
-from rmqctl.engine.queue.ends import queue_end
-from rmqctl.engine.queue.queuetable import ConsumeQueueTable, open_queue_table
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable, QueuesSeen, open_queue_table
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import batch_queue_file_size, commit_log_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -55,14 +54,6 @@ class KeyMatch(NamedTuple):
     matches: bool
 
 
-class _QueuesSeen(NamedTuple):
-    """The facts from all queues: (physical offset, size) of their last units, and their files of a
-    wrong length."""
-
-    newest: list[tuple[int, int]]
-    irregular: list[FileEntry]
-
-
 class Store:
     """A store at ``root``, open for reading.
 
@@ -90,7 +81,7 @@ class Store:
         self._files_closed = False
         self._end: LogEnd | None = None
         self._end_lock = threading.RLock()
-        self._seen: _QueuesSeen | None = None
+        self._seen: QueuesSeen | None = None
         self._check()
         self.had_abort = (self.root / paths.ABORT).exists()
         #: Topics of which a broker of 5.x keeps only the latest message of each key.
@@ -176,32 +167,11 @@ class Store:
         """Where the newest unit's record ends; -1 without units. Reads every queue's end."""
         return max((offset + size for offset, size in self.newest_units()), default=-1)
 
-    def _look_at_queues(self) -> _QueuesSeen:
+    def _look_at_queues(self) -> QueuesSeen:
         """The facts from all queues, which are read only once."""
         if self._seen is None:
-            self._seen = self._ask_queues()
+            self._seen = self.queues.look_at_all()
         return self._seen
-
-    def _ask_queues(self) -> _QueuesSeen:
-        seen, table = _QueuesSeen([], []), self.queues
-        if not table.in_files:
-            ends = (end.last for end in table.ends())
-            seen.newest.extend((last.physical_offset, last.size) for last in ends if last)
-            return seen
-        for topic, queue_id, path in paths.queue_paths(table.directory):
-            end = queue_end(topic, queue_id, path, table.file_size)
-            last = None
-            if end is not None:
-                last = end.last
-            else:
-                queue = ConsumeQueue(
-                    Path(path), topic, queue_id, table.file_size, strict=table.is_strict
-                )
-                last = queue.unit(queue.max_offset - 1)
-                seen.irregular.extend(queue.files.irregular)
-            if last is not None and not last.is_pre_blank:
-                seen.newest.append((last.physical_offset, last.size))
-        return seen
 
     # --- reading -------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue import queuetable
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.queue.ends import QueueEnd, queue_end
 from rmqctl.engine.services import retention
@@ -24,6 +25,7 @@ from rmqctl.operations.doctor.simulatestart import rows, simulate_start
 from rmqctl.operations.look.dump import dump_record
 from rmqctl.operations.look.message import look_message
 from rmqctl.operations.look.pull import pull
+from rmqctl.operations.look.queues import queues
 from rmqctl.operations.look.topics import unit_bytes
 from rmqctl.operations.look.walk import Selection, walk_commit_log
 from tests import golden_data
@@ -134,6 +136,28 @@ def test_a_put_lists_each_queue_once_and_maps_its_own(
     of_queues = [path for path in listed if path.endswith("/0") and path != str(own)]
     # Those of the first queues also say how long files are.
     assert len(of_queues) <= QUEUES + 3 and len(set(of_queues)) == QUEUES - 1
+
+
+def test_who_lists_the_queues_looks_at_each_once(
+    many: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First for files of a wrong length, then for the rows."""
+    with MessageStore(many, CONFIG) as store:
+        expected = list(queues(store))
+    asked: list[tuple[str, int]] = []
+
+    def end(topic: str, queue_id: int, directory: str, file_size: int) -> QueueEnd | None:
+        asked.append((topic, queue_id))
+        return queue_end(topic, queue_id, directory, file_size)
+
+    monkeypatch.setattr(queuetable, "queue_end", end)
+    with MessageStore(many, CONFIG) as store:
+        assert not store.irregular
+        assert list(queues(store)) == expected
+        assert len(asked) == len(set(asked)) == QUEUES
+        store.queues.close()
+        assert list(queues(store)) == expected  # A queue that is opened again is looked at again.
+    assert len(asked) == 2 * QUEUES
 
 
 # --- the same end --------------------------------------------------------------------------------

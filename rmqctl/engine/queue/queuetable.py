@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import LONG_MAX
 from rmqctl.engine.files.opencache import OpenCache
@@ -34,6 +34,7 @@ from rmqctl.engine.state.laterversions import is_of_5, queues_in_rocksdb
 from rmqctl.errors import DamagedStore, NoDirectoryToWriteTo, QueueHasHole, SymbolicLinkRefused
 
 if TYPE_CHECKING:
+    from rmqctl.engine.files.filequeue import FileEntry
     from rmqctl.engine.queue.extension import ConsumeQueueExt
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
@@ -50,6 +51,14 @@ def kept_queues() -> int:
     allowed = open_files()
     fitting = _MOST_KEPT if allowed is None else allowed * 3 // 32
     return min(max(fitting, _LEAST_KEPT), _MOST_KEPT)
+
+
+class QueuesSeen(NamedTuple):
+    """The facts from all queues of a table: (physical offset, size) of their last units, and their
+    files of a wrong length."""
+
+    newest: list[tuple[int, int]]
+    irregular: list[FileEntry]
 
 
 class ConsumeQueueTable(ABC):
@@ -104,9 +113,26 @@ class ConsumeQueueTable(ABC):
         :raises TopicNotAllowed: the topic names no directory of its own.
         """
 
-    def ends(self) -> Iterator[QueueEnd]:
-        """The end of every queue in RocksDB; none for queues in files."""
-        return iter(())
+    def look_at_all(self) -> QueuesSeen:
+        """The facts from all queues, as they are stored. Reads each queue's end."""
+        seen = QueuesSeen([], [])
+        for topic, queue_id, path in queue_paths(self.directory):
+            end = queue_end(topic, queue_id, path, self.file_size)
+            if end is not None:
+                last = end.last
+                self._looked_at(end)
+            else:
+                queue = ConsumeQueue(
+                    Path(path), topic, queue_id, self.file_size, strict=self.is_strict
+                )
+                last = queue.unit(queue.max_offset - 1)
+                seen.irregular.extend(queue.files.irregular)
+            if last is not None and not last.is_pre_blank:
+                seen.newest.append((last.physical_offset, last.size))
+        return seen
+
+    def _looked_at(self, end: QueueEnd) -> None:  # noqa: B027 (a table need not use it)
+        """Called by :meth:`look_at_all` with the end of a queue that it did not open."""
 
     def as_stored(self, where: QueueDirectory) -> ConsumeQueue | None:
         """The queue as it is stored: not cut to the log's range, and with the units that irregular
@@ -242,6 +268,12 @@ class ConsumeQueueTableReader(ConsumeQueueTable):
             drops_empty=drops_empty,
         )
         self._open: OpenCache[tuple[str, int], ConsumeQueue] = OpenCache(kept_queues(), _let_go)
+        #: Ends that :meth:`look_at_all` has found, until the queue is opened.
+        self._ends: dict[tuple[str, int], QueueEnd] = {}
+
+    def _looked_at(self, end: QueueEnd) -> None:
+        if end.first_offset is not None:
+            self._ends[end.topic, end.queue_id] = end
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         key = topic, queue_id
@@ -251,7 +283,8 @@ class ConsumeQueueTableReader(ConsumeQueueTable):
         check_topic_directory(topic)
         place, ext = f"{self.directory}/{topic}/{queue_id}", self._existing_ext(topic, queue_id)
         if self._log_range is not None and not self.is_strict and queue_id >= 0:
-            end = queue_end(topic, queue_id, place, self.file_size)
+            end = self._ends.pop((topic, queue_id), None)
+            end = end or queue_end(topic, queue_id, place, self.file_size)
             if end is not None and end.first_within(*self._log_range()) is not None:
                 return ConsumeQueue(
                     Path(place), topic, queue_id, self.file_size, ext=ext, known=end
@@ -265,6 +298,7 @@ class ConsumeQueueTableReader(ConsumeQueueTable):
 
     def close(self) -> None:
         self._open.clear()
+        self._ends.clear()
 
 
 def open_queue_table(

@@ -17,8 +17,7 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import QueueDirectory
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
-from rmqctl.engine.queue.ends import QueueEnd
-from rmqctl.engine.queue.queuetable import ConsumeQueueTable, LogRange
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable, LogRange, QueuesSeen
 from rmqctl.engine.state.rocksdbqueues import Place, QueueDatabase
 
 #: Units of an imaginary file. A stretch of so many without a stored unit is skipped at once.
@@ -282,13 +281,11 @@ class RocksDBQueueTable(ConsumeQueueTable):
         last = database.last(*queue)
         return None if last is None else RocksDBQueue(database, *queue, last, self._log_begin)
 
-    def ends(self) -> Iterator[QueueEnd]:
-        """The end of every queue; ``last`` is None where its unit is not stored."""
-        for end in self.database.ends():
-            last = None
-            if end.size is not None and end.tags_code is not None:
-                last = Unit(end.physical_offset, end.size, end.tags_code)
-            yield QueueEnd(end.topic, end.queue_id, end.queue_offset + 1, last)
+    def look_at_all(self) -> QueuesSeen:
+        """The facts from all queues. A queue whose last unit is not stored says nothing."""
+        ends = self.database.ends()
+        newest = [(end.physical_offset, end.size) for end in ends if end.size is not None]
+        return QueuesSeen(newest, [])
 
     def close(self) -> None:
         self._open.clear()
