@@ -82,6 +82,7 @@ class Store:
         self._end: LogEnd | None = None
         self._end_lock = threading.RLock()
         self._seen: QueuesSeen | None = None
+        self._form: RecordForm | None = None
         self._check()
         self.had_abort = (self.root / paths.ABORT).exists()
         #: Topics of which a broker of 5.x keeps only the latest message of each key.
@@ -341,8 +342,10 @@ class Store:
     @property
     def form(self) -> RecordForm:
         """The form of the store's records, and of those that are put into it."""
-        newest = max((offset for offset, _ in self.newest_units()), default=-1)
-        return record_form(self.root, self.commit_log.find_record(newest))
+        if self._form is None:
+            newest = max((offset for offset, _ in self.newest_units()), default=-1)
+            self._form = record_form(self.root, self.commit_log.find_record(newest))
+        return self._form
 
     # --- closing -------------------------------------------------------------------------
 

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.form import RecordForm
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.state.laterversions import record_form
 from rmqctl.errors import DamagedStore
 from rmqctl.operations.change.put import DryPut, put_one
 from rmqctl.operations.mend.recovery import checked_plan
@@ -94,3 +97,23 @@ def test_a_hole_in_a_light_queue(tmp_path: Path) -> None:
     with MessageStore(root, config, writable=True) as store:
         assert answer(put_one, store, light) == told
     assert told.startswith("QueueHasHole")
+
+
+def test_the_form_of_the_store_is_looked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dry run of many messages asked all queues for the newest record, for each of them."""
+    root = tmp_path / "store"
+    make(root)
+    asked: list[Path] = []
+
+    def form(where: Path, newest: Record | None) -> RecordForm:
+        asked.append(where)
+        return record_form(where, newest)
+
+    monkeypatch.setattr("rmqctl.engine.store.record_form", form)
+    with MessageStore(root, CONFIG) as store:
+        dry = DryPut(store, checked_plan(store))
+        for number in range(5):
+            assert dry.check(message(number))["status"] == "PUT_OK"
+    assert asked == [root]
