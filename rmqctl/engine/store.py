@@ -333,7 +333,7 @@ class Store:
     def check_message(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
         """The message as a put would store it, or the result that would refuse it, whatever the
         condition of the store. :raises TopicNotAllowed: as a put does."""
-        from rmqctl.engine.write.put import check_message
+        from rmqctl.engine.write.checks import check_message
 
         self._check_open()
         log = self.commit_log

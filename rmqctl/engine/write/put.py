@@ -1,7 +1,7 @@
-"""The put path: ``CommitLog#asyncPutMessage`` and what ``DefaultMessageStore`` checks before it.
+"""The put path: ``CommitLog#asyncPutMessage``.
 
 The steps are in the engine's order: checks of the message, delay, host flags and encoding without
-the lock; then place, queue offsets and store under the lock.
+the lock (:mod:`rmqctl.engine.write.checks`); then place, queue offsets and store under the lock.
 """
 
 from __future__ import annotations
@@ -12,107 +12,32 @@ from time import perf_counter
 
 from formats import constants
 from rmqctl.engine.derive.catchup import CatchUp
-from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher, has_bad_delay
+from rmqctl.engine.dispatch.rules import NO_UNIT
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile, reserved_chunk
-from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm, room_of
+from rmqctl.engine.record.form import RecordForm, room_of
 from rmqctl.engine.record.message import (
     AppendMessageResult,
     EncodedMessage,
     MessageExtBrokerInner,
     PutMessageResult,
-    check_lengths,
-    delay_rewritten,
     encode,
     illegal,
     longest_record,
-    port_problem,
 )
 from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
-from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.start.nearend import check_near_end
+from rmqctl.engine.write.checks import check_message
 from rmqctl.engine.write.context import WriteContext
 from rmqctl.errors import CannotWrite
 
 #: A longer time (ms) does not count, as in the engine (``isOSPageCacheBusy``).
 _NOT_IN_LOCK = 10_000_000
-_BARE = (
-    "the message has no properties, and with enableMultiDispatch a broker of 4.9.3 stops "
-    "dispatching for good at such a one: give it a property, as tags or keys"
-)
 #: Amid a bulk the log does not know its own end yet.
 _AMID_A_BULK = (
     "what gives the messages of a stream puts into the same store, whose next place is taken: "
     "yield that message, too, or put it when the stream has ended"
 )
-_NO_DELAY = "its delay level (DELAY) is no number"
-_BAD_DELAY = (
-    f"{_NO_DELAY}: in this topic a broker could not read it, and would "
-    "delete it at its start, with all behind it"
-)
-
-
-def _multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
-    from rmqctl.engine.dispatch.multi import multi_queue_names
-
-    return multi_queue_names(message)
-
-
-def check_message(
-    message: MessageExtBrokerInner,
-    config: MessageStoreConfig,
-    dispatcher: Dispatcher,
-    file_size: int,
-    form: RecordForm = FORM_OF_4_9_3,
-    *,
-    as_stored: bool = False,
-    in_batch: bool = False,
-    check_lmq: Callable[[], PutMessageResult | None] = lambda: None,
-) -> EncodedMessage | PutMessageResult:
-    """Checks and encodes a message without the lock, in the engine's order: names, lengths, light
-    queues, delay, host flags, encoding. Returns a result when the message is refused.
-
-    :param file_size: bytes of a log file. :param as_stored: the message is a record of another
-        store: its delay level delays nothing, and further queues that it names get nothing.
-    :param in_batch: it is in a batch, where the delay level is ignored
-        (``CommitLog#asyncPutMessages``).
-    :param check_lmq: may refuse a message that names further queues.
-    :raises TopicNotAllowed: the topic, or a further queue, could leave ``consumequeue/``.
-    """
-    paths.check_topic_directory(message.topic)
-    if reason := dispatcher.why_not(message.topic):
-        return illegal(reason)
-    if message.queue_id < 0:
-        return illegal(f"queue id {message.queue_id} is negative")
-    problem = port_problem(message)
-    if problem:
-        return illegal(problem)
-    refused = check_lengths(message, form)
-    if refused is not None:
-        return refused
-    if has_bad_delay(message.topic, message.properties):
-        return illegal(_BAD_DELAY)
-    if not as_stored:
-        names = _multi_queue_names(message) if config.enable_multi_dispatch else []
-        for name in names:
-            paths.check_topic_directory(name)
-        refused = check_lmq() if names else None
-        if refused is not None:
-            return refused
-        kind = message.sys_flag & constants.TRANSACTION_TYPE_MASK
-        stops_at_bare = config.enable_multi_dispatch and form == FORM_OF_4_9_3
-        if stops_at_bare and kind not in NO_UNIT and not message.properties_data():
-            return illegal(_BARE)
-        if not (in_batch or message.was_stored or kind in NO_UNIT):
-            level = message.delay_time_level
-            if level is None:
-                return illegal(_NO_DELAY)
-            if level > 0:
-                message = delay_rewritten(message, len(dispatcher.delay_levels))
-    encoded, room = encode(message, config.max_message_size, form), room_of(file_size)
-    if isinstance(encoded, EncodedMessage) and encoded.size > room:
-        return illegal(f"the record has {encoded.size} bytes, a commit log file holds {room}")
-    return encoded
 
 
 class MessagePutter:

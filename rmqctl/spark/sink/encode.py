@@ -32,7 +32,7 @@ from rmqctl.engine.scan.columns import Ints
 from rmqctl.engine.scan.sorting import stable_order
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.write.assemble import ROW, Rows
-from rmqctl.engine.write.put import check_message
+from rmqctl.engine.write.checks import check_message
 from rmqctl.errors import TopicNotAllowed
 from rmqctl.spark.sink.messagecolumns import (
     BYTES,
