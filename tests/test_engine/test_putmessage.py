@@ -39,6 +39,7 @@ from rmqctl.engine.write.flags import RunningFlag, RunningFlags
 from rmqctl.engine.write.put import MessagePutter
 from rmqctl.engine.write.stats import StoreStats
 from rmqctl.errors import TopicNotAllowed
+from rmqctl.operations.verify.run import verify
 from tests.test_engine.test_messagestore import SMALL, is_clean
 
 Message = MessageExtBrokerInner
@@ -422,6 +423,47 @@ def test_topics_whose_messages_5_x_puts_into_no_light_queues(tmp_path: Path, is_
         (["0", None, None, None, "1", "2"], 3) if is_of_5 else (["0", "1", "2", "3", "4", "5"], 6)
     )
     assert is_clean(root, LMQ)
+
+
+@pytest.mark.parametrize(
+    ("topic", "offsets", "is_bad"),
+    [
+        ("T", "x,1", True),
+        ("T", ",1", True),
+        ("%RETRY%group", "1,9223372036854775808", True),
+        ("T", "1,2", False),
+        ("T", "x", False),  # Not as many as names: nobody reads it.
+    ],
+)
+def test_offsets_at_which_a_broker_stops_dispatching(
+    tmp_path: Path, topic: str, offsets: str, is_bad: bool
+) -> None:
+    """``notifyMessageArrive4MultiQueue`` reads them whatever the switches say. An append that goes
+    to further queues gives other ones, a batch does not."""
+    named = light("%LMQ%a,b")
+    named.properties["INNER_MULTI_QUEUE_OFFSET"] = offsets
+    named.topic = topic
+    refused = PutMessageStatus.MESSAGE_ILLEGAL if is_bad else PutMessageStatus.PUT_OK
+    for is_on in (False, True):
+        with opened(tmp_path / f"{is_on}", enable_lmq=is_on, enable_multi_dispatch=is_on) as store:
+            alone = PutMessageStatus.PUT_OK if is_on else refused
+            for _ in range(20):  # The later ones meet the kernel.
+                assert store.put_message(replace(named)).status is alone
+            ((streamed,),) = store.put_stream([replace(named)])
+            assert streamed.status is alone
+            for _ in range(20):
+                batched = store.put_batch([light("", b"other"), light("", b"x")])
+                assert batched.status is PutMessageStatus.PUT_OK
+            batched = store.put_batch([replace(named), replace(named)])
+            assert batched.status is refused
+            assert not is_bad or "INNER_MULTI_QUEUE_OFFSET" in batched.reason
+        findings = list(verify(tmp_path / f"{is_on}", store.config))
+        assert not [one for one in findings if getattr(one, "code", "") == "dispatch-stops"]
+    with opened(tmp_path / "5.x") as store:
+        store.writer.write_in(RecordForm(property_separator=True, long_topics=True))
+        is_retry = topic.startswith("%RETRY%")
+        status = PutMessageStatus.PUT_OK if is_retry else refused
+        assert store.put_message(replace(named)).status is status
 
 
 # --- the queues' files -------------------------------------------------------------------

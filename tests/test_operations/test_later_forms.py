@@ -174,10 +174,10 @@ def test_records_at_which_a_broker_stops_dispatching(tmp_path: Path) -> None:
         MessageExtBrokerInner("T", b"sound", properties={"TAGS": "x"}),
         MessageExtBrokerInner("T", b"bare"),
         MessageExtBrokerInner("T", b"", sys_flag=constants.TRANSACTION_PREPARED_TYPE),
-        MessageExtBrokerInner("T", b"no number", properties={**light, offsets: ",5"}),
+        MessageExtBrokerInner("T", b"no number", properties={**light, offsets: "x5"}),
         MessageExtBrokerInner("T", b"not as many", properties={**light, offsets: "x"}),
         MessageExtBrokerInner("%RETRY%g", b"", properties={**light, offsets: "5,"}),
-        MessageExtBrokerInner("%RETRY%g", b"", properties={**light, offsets: "5,x"}),
+        MessageExtBrokerInner("%RETRY%g", b"", properties={**light, offsets: "5yx"}),
     ]
     config = {"enable_multi_dispatch": False}
     with MessageStore(root, replace(CONFIG, **config), writable=True, create=True) as writer:  # type: ignore[arg-type]
@@ -185,6 +185,10 @@ def test_records_at_which_a_broker_stops_dispatching(tmp_path: Path) -> None:
             assert writer.put_message(message, flush=False).is_ok
     with MessageStore(root, CONFIG) as reader:
         places = [e.physical_offset for e in reader.commit_log.walk() if isinstance(e, Record)]
+    # A put refuses such offsets.
+    log = next((root / "commitlog").iterdir())
+    stored = log.read_bytes().replace(b"OFFSET\x01x5", b"OFFSET\x01,5")
+    log.write_bytes(stored.replace(b"OFFSET\x015yx", b"OFFSET\x015,x"))
 
     def stops(**config: Any) -> list[tuple[int | None, str, str | None]]:
         found = [one for one in findings_of(root, **config)[0] if one.code == "dispatch-stops"]

@@ -60,3 +60,12 @@ def offsets_are_numbers(properties: dict[str, str]) -> bool:
         return True
     parts = multi_split(offsets)
     return len(parts) != len(multi_split(names)) or None not in map(java_long, parts)
+
+
+def stops_dispatch(topic: str, properties: dict[str, str], *, is_of_5: bool) -> bool:
+    """Whether a broker's dispatch stops at a message for good. It parses the offsets of further
+    queues for waiting consumers whatever the switches say; 5.x does not in topics of retries
+    (``notifyMessageArrive4MultiQueue``)."""
+    if is_of_5 and topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX):
+        return False
+    return not offsets_are_numbers(properties)

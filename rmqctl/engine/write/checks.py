@@ -31,12 +31,10 @@ _BAD_DELAY = (
     f"{_NO_DELAY}: in this topic a broker could not read it, and would "
     "delete it at its start, with all behind it"
 )
-
-
-def _multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
-    from rmqctl.engine.dispatch.multi import multi_queue_names
-
-    return multi_queue_names(message)
+_NO_OFFSETS = (
+    "the offsets of its further queues (INNER_MULTI_QUEUE_OFFSET) are no numbers, and a broker "
+    "stops dispatching for good at such a message: leave that property out"
+)
 
 
 def check_message(
@@ -90,7 +88,32 @@ def check_message(
                 return illegal(_NO_DELAY)
             if level > 0:
                 message = delay_rewritten(message, len(dispatcher.delay_levels))
+        if constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET in message.properties:
+            gets_offsets = config.enable_multi_dispatch and not in_batch
+            if _keeps_bad_offsets(message, dispatcher, form, gets_offsets=gets_offsets):
+                return illegal(_NO_OFFSETS)
     encoded, room = encode(message, config.max_message_size, form), room_of(file_size)
     if isinstance(encoded, EncodedMessage) and encoded.size > room:
         return illegal(f"the record has {encoded.size} bytes, a commit log file holds {room}")
     return encoded
+
+
+def _multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
+    from rmqctl.engine.dispatch.multi import multi_queue_names
+
+    return multi_queue_names(message)
+
+
+def _keeps_bad_offsets(
+    message: MessageExtBrokerInner, dispatcher: Dispatcher, form: RecordForm, *, gets_offsets: bool
+) -> bool:
+    """Whether a message would be stored with offsets of further queues at which a broker's
+    dispatch stops.
+
+    :param gets_offsets: the append gives it other ones, if it goes to further queues.
+    """
+    from rmqctl.engine.dispatch.multi import multi_queues, stops_dispatch
+
+    if gets_offsets and multi_queues(message, form, dispatcher):
+        return False
+    return stops_dispatch(message.topic, message.properties, is_of_5=form != FORM_OF_4_9_3)

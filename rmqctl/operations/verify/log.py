@@ -13,13 +13,12 @@ from formats.constants import (
     END_OF_STORE_TIMES,
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
-    RETRY_GROUP_TOPIC_PREFIX,
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
     TRANSACTION_TYPE_MASK,
 )
 from rmqctl.engine.dispatch.batches import bad_delay_rows, without_place
-from rmqctl.engine.dispatch.multi import offsets_are_numbers
+from rmqctl.engine.dispatch.multi import stops_dispatch
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import is_of_other_file
@@ -172,9 +171,7 @@ class LogChecker:
         for row in batch.multi_dispatch_rows.tolist():
             record = batch.record(row)
             properties = record.properties
-            if self.snapshot.is_of_5 and record.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-                continue
-            if not offsets_are_numbers(properties):
+            if stops_dispatch(record.topic, properties, is_of_5=self.snapshot.is_of_5):
                 yield self._record_finding("dispatch-stops", batch, row)._replace(
                     expected="numbers in INNER_MULTI_QUEUE_OFFSET",
                     found=properties[PROPERTY_INNER_MULTI_QUEUE_OFFSET],
