@@ -346,3 +346,20 @@ def test_a_store_amid_a_repair_is_told(cli: Cli, store: Path, tmp_path: Path) ->
     done = cli("restore", full, "--output", new)
     assert done.code == 0 and "`rmqctl repair --resume`" in done.err
     assert cli("put", "--topic", "orders", "--body", "x", store=new).code != 0
+
+
+@pytest.mark.parametrize("is_only", [False, True])
+def test_a_log_that_was_cut_is_told(cli: Cli, store: Path, tmp_path: Path, is_only: bool) -> None:
+    """Of the only file nothing says how long it was."""
+    log = sorted((store / "commitlog").iterdir())
+    for path in log[1:] if is_only else ():
+        path.unlink()
+    cut = log[0 if is_only else -1]
+    os.truncate(cut, 1500)
+    before = state(store)
+    line = ("backup", "--store", store, "--output")
+    done = cli(*line, tmp_path / "full")
+    assert done.code == 0 and f"commitlog/{cut.name}: 1500 bytes" in done.err
+    assert "The backup has it as it is" in done.err and state(store) == before
+    assert (tmp_path / "full/store/commitlog" / cut.name).stat().st_size == 1500
+    assert cli(*line, tmp_path / "quiet", "-q").err == ""

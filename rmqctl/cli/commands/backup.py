@@ -95,6 +95,11 @@ def create(settings: Settings, output: str, base: str | None, dry_run: bool) -> 
             "note: no file of this store begins as --base has it, which may be a backup of another "
             "store: a full backup would hold no more."
         )
+    if created.cut:
+        settings.note(
+            f"note: the log has lost the end of a file, or may have: {created.cut_text}. The "
+            "backup has it as it is, so keep earlier ones. `rmqctl verify` says what to do."
+        )
     if is_amid_repair(created.manifest):
         settings.note(
             "note: a repair of this store was interrupted, so in the backup some of the store is "

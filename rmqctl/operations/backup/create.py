@@ -43,10 +43,12 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Created:
     """A backup that was made. ``left_out`` are the paths that it does not hold, because they are
-    no plain files."""
+    no plain files. ``cut`` are files of the log that have lost their end, or may have, each with
+    its length."""
 
     manifest: Manifest
     left_out: list[str]
+    cut: list[str]
 
     @property
     def is_unlike_base(self) -> bool:
@@ -57,8 +59,17 @@ class Created:
     @property
     def left_out_text(self) -> str:
         """Some of :attr:`left_out`, for a note."""
-        more = len(self.left_out) - 3
-        return ", ".join(self.left_out[:3]) + (f" and {more} more" if more > 0 else "")
+        return _some_of(self.left_out)
+
+    @property
+    def cut_text(self) -> str:
+        """Some of :attr:`cut`, for a note."""
+        return _some_of(self.cut)
+
+
+def _some_of(names: list[str]) -> str:
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
 
 
 class _Target(Protocol):
@@ -146,7 +157,7 @@ def _copied(
     with nullcontext(_Nowhere()) if dry_run else _target(wanted) as target:
         manifest = copy(target)
         target.finish(manifest)
-    return Created(manifest, sorted(source.listing.left_out))
+    return Created(manifest, sorted(source.listing.left_out), list(source.cut))
 
 
 def _scratch(output: str) -> Path | None:

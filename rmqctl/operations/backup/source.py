@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from rmqctl.engine.files.unfinished import (
     is_amid_repair,
 )
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.settings.filesizes import unproven_log_file
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import CommitLogMissing, FileLengthContradiction
@@ -39,6 +40,8 @@ from rmqctl.operations.backup.cut import QueueCuts, index_before, log_before, sc
 from rmqctl.operations.backup.derived import lacking, wanted_before
 from rmqctl.operations.backup.errors import StoreChanging
 from rmqctl.operations.backup.listing import Found, Listing, SourceFile, found
+from rmqctl.operations.look.info import irregular_files
+from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.snapshot import newest_unit_end
 
 _CONFIG = "config/"
@@ -62,6 +65,8 @@ class Source:
     min_physical_offset: int | None = None
     physical_offset: int | None = None
     dispatched_offset: int | None = None
+    #: The files of the log that are not as long as they must be, or may have been longer.
+    cut: Sequence[str] = ()
 
     def __init__(self, root: Path, config: MessageStoreConfig, scratch: Path | None) -> None:
         """:param scratch: the directory for a temporary copy of the newest index file; None: the
@@ -101,6 +106,7 @@ class Source:
             with MessageStore(self.root, self._config) as store:
                 _check_log(store)
                 self.min_physical_offset = store.min_offset
+                self.cut = _cut_files(store)
                 return store.max_offset
         except FileLengthContradiction:
             return None  # The log cannot be read as one; its files are copied as they are.
@@ -120,6 +126,7 @@ class Source:
         with MessageStore(self.root, self._config) as store:
             _check_log(store)
             self.min_physical_offset = store.min_offset
+            self.cut = _cut_files(store)
             end = self.physical_offset = store.max_offset
             queue_file_size = store.queues.file_size
         for file in self.listing.newest_first(paths.COMMIT_LOG):
@@ -215,6 +222,16 @@ def _check_log(store: MessageStore) -> None:
     store.commit_log.files.check_regular(links_only=True)
     if not store.commit_log.files.entries and store.dispatched_to >= 0:
         raise CommitLogMissing(path=str(store.root / paths.COMMIT_LOG))
+
+
+def _cut_files(store: MessageStore) -> list[str]:
+    """The files of the log that have lost their end, and the only one if nothing confirms its
+    length."""
+    unproven = unproven_log_file(store.root, store.config)
+    if unproven is not None:
+        path, size = unproven
+        return [f"{shown(store.root, path)}: {size} bytes, which nothing confirms"]
+    return irregular_files(store, store.commit_log.files.irregular)
 
 
 def _repairs(root: Path) -> tuple[list[str], list[str]]:
