@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from rmqctl.cli.html.parts import card, count, is_moment, moment, size, table, text
 from rmqctl.cli.storepage.collected import COLUMNS, SEVERITIES, Collected
+from rmqctl.engine.files.shown import shown
 from rmqctl.operations.doctor.portrait import gaps
-from rmqctl.operations.doctor.simulatestart import shown
 
 if TYPE_CHECKING:
     from rmqctl.cli.storepage.collected import OfPart

@@ -20,6 +20,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.files.owndirectory`
 - :mod:`~rmqctl.engine.files.pagelock`
 - :mod:`~rmqctl.engine.files.paths`
+- :mod:`~rmqctl.engine.files.shown`
 - :mod:`~rmqctl.engine.files.unfinished`
 - :mod:`~rmqctl.engine.files.writeback`
 """

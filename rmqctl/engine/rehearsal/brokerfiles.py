@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from formats.text import java_long
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.rehearsal.model import Deleted, StartFails
 from rmqctl.errors import CannotRead
 
@@ -61,7 +62,7 @@ class BrokerFileQueue:
         )
         for entry in found:
             path = Path(entry.path)
-            shown = path.relative_to(root) if path.is_relative_to(root) else path
+            named = shown(root, path)
             is_directory = entry.is_dir()
             size = _length(entry)
             if as_5 and is_directory:
@@ -71,10 +72,10 @@ class BrokerFileQueue:
                 continue
             if is_directory or size != self.file_size:
                 what = "a directory" if is_directory else f"{size} bytes"
-                raise StartFails(f"{shown}: {what}, not a file of {self.file_size} bytes")
+                raise StartFails(f"{named}: {what}, not a file of {self.file_size} bytes")
             offset = java_long(entry.name)
             if offset is None:
-                raise StartFails(f"{shown}: the name is no offset")
+                raise StartFails(f"{named}: the name is no offset")
             self.files.append(BrokerFile(path, offset, size))
 
     @property

@@ -13,6 +13,7 @@ from formats import constants, layouts
 from formats.text import java_int, java_long
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.index.header import HEADER, IndexHeader
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.record.record import LONGEST_PREFIX, prefix_at
@@ -90,9 +91,8 @@ class _Rehearsal:
         return self.outcome
 
     def _step(self, what: str, where: str | Path, why: str) -> None:
-        path = Path(where)
-        shown = path.relative_to(self.root) if path.is_relative_to(self.root) else where
-        self.outcome.steps.append(Step(what, str(shown), why))
+        place = where if isinstance(where, str) else shown(self.root, where)
+        self.outcome.steps.append(Step(what, place, why))
 
     def _read(self, size: int) -> None:
         self.outcome.scanned_bytes += size

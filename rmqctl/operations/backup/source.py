@@ -25,6 +25,7 @@ from pathlib import Path
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.files.unfinished import (
     KEPT_BY_REBUILD,
     KEPT_BY_REPAIR,
@@ -41,7 +42,6 @@ from rmqctl.operations.backup.derived import lacking, wanted_before
 from rmqctl.operations.backup.errors import StoreChanging
 from rmqctl.operations.backup.listing import Found, Listing, SourceFile, found
 from rmqctl.operations.look.info import irregular_files
-from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.snapshot import newest_unit_end
 
 _CONFIG = "config/"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from formats.constants import RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.services import retention
 from rmqctl.engine.services.retention import Removal, Retention
@@ -166,11 +167,10 @@ def ask_consent(plan: CleanPlan) -> None:
 
 def file_row(plan_root: Path, removal: Removal) -> FileRow:
     """One file that goes."""
-    path = removal.path
     return {
         "type": "file",
         "structure": removal.structure,
-        "path": str(path.relative_to(plan_root) if path.is_relative_to(plan_root) else path),
+        "path": shown(plan_root, removal.path),
         "reason": removal.reason,
         "size": removal.size,
         "allocated_bytes": removal.allocated_bytes,

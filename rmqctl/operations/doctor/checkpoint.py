@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.start.plan import scan_start
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.errors import CannotWrite, CheckpointTooLate, NeedsConsent
-from rmqctl.operations.doctor.simulatestart import estimated_seconds, shown
+from rmqctl.operations.doctor.simulatestart import estimated_seconds
 from rmqctl.operations.verify import INFO, Finding, verify
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from formats.constants import CHECKPOINT_FILE_SIZE
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.lock import holder_of_lock
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
 from rmqctl.engine.index.geometry import known_geometry
 from rmqctl.engine.index.indexservice import is_index_name
@@ -44,7 +45,6 @@ from rmqctl.operations.verify.directories import (
     check_queue_size,
     check_state_files,
     check_topic_directory,
-    shown,
 )
 from rmqctl.operations.verify.findings import (
     MISPLACED,

@@ -10,10 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.errors import RmqctlError
-from rmqctl.operations.doctor.simulatestart import shown
 from rmqctl.operations.look.index import index_info
 from rmqctl.operations.look.queues import queues
 

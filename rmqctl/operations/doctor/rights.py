@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from rmqctl.engine.files.shown import shown
 from rmqctl.operations.verify import Finding
-from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import finding
 
 _ROOT = 0

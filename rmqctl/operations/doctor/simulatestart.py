@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.log.end import MISPLACED_FILE
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
@@ -294,11 +295,6 @@ def rows(done: Simulation) -> Iterator[Row]:
 
 def step_row(step: Step) -> StepRow:
     return {"type": "step", "what": step.what, "where": step.where, "why": step.why}
-
-
-def shown(root: Path, path: Path) -> str:
-    """A path as rows have it: relative to the store if it lies in the store."""
-    return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
 def _deleted_row(root: Path, one: Deleted) -> DeletedRow:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from formats.layouts import TAIL
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services.anyqueue import queue_directories
 from rmqctl.engine.state import laterversions
@@ -114,16 +115,14 @@ def irregular_files(store: MessageStore, files: list[FileEntry] | None = None) -
     Reading takes what is there of them. A broker does not start with them, and writing is refused.
     """
     sizes = {paths.CONSUME_QUEUE: store.queues.file_size}
-    shown = []
+    found = []
     for entry in store.irregular if files is None else files:
-        path, expected = entry.path, store.commit_log.file_size
-        if path.is_relative_to(store.root):
-            path = path.relative_to(store.root)
-            expected = sizes.get(path.parts[0], expected)
+        path = shown(store.root, entry.path)
+        expected = sizes.get(path.partition("/")[0], store.commit_log.file_size)
         is_file = entry.size >= 0
         what = f"{entry.size} bytes, not {expected}" if is_file else "not a regular file"
-        shown.append(f"{path}: {what}")
-    return shown
+        found.append(f"{path}: {what}")
+    return found
 
 
 def not_understood(store: MessageStore) -> list[str]:

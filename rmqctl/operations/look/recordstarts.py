@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from formats.constants import LONG_MAX
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.record.entries import next_place
 from rmqctl.engine.record.record import Record, find_next
 from rmqctl.errors import NoRecordAt, NotARecordStart
@@ -70,13 +71,10 @@ def _lost_file(store: MessageStore, physical_offset: int) -> str | None:
     place = last.path if not files else last.path.with_name(f"{begin + files * size:020d}")
     # With several log directories it is unknown which one had the file.
     is_one = len({entry.path.parent for entry in entries}) == 1
-    shown = place.name
-    if is_one or not files:
-        inside = place.is_relative_to(store.root)
-        shown = str(place.relative_to(store.root) if inside else place)
+    name = shown(store.root, place) if is_one or not files else place.name
     if not files:
-        return f"{shown} has only {last.size} bytes, and ends before it"
-    return f"the file {shown}, which would hold it, is missing"
+        return f"{name} has only {last.size} bytes, and ends before it"
+    return f"the file {name}, which would hold it, is missing"
 
 
 def require_record(store: MessageStore, physical_offset: int) -> Record:

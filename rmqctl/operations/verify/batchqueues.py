@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.queue.batchqueue import BatchConsumeQueue, batch_unit_dtype
 from rmqctl.engine.queue.consumequeue import is_part_of
@@ -31,7 +32,6 @@ from rmqctl.operations.verify.batchunits import (
     rows,
 )
 from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
-from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import Finding, finding
 from rmqctl.operations.verify.queuestate import Waits
 from rmqctl.operations.verify.snapshot import Snapshot

@@ -13,6 +13,7 @@ from formats import layouts
 from formats.constants import PROPERTY_KEYS
 from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.queue.batchqueue import LAST_FIELDS
 from rmqctl.engine.queue.compactedqueue import CompactedQueue, StoredUnit
 from rmqctl.engine.record.record import (
@@ -26,7 +27,6 @@ from rmqctl.engine.record.record import (
     read_entry_of,
 )
 from rmqctl.engine.store import Store
-from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import INFO, WARNING, Finding, finding
 
 #: The bytes of PHYSICALOFFSET, the only field in which a copy differs from its original.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import is_offset_name
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.queue.compactedqueue import (
     PARTS,
     CompactedQueue,
@@ -25,7 +26,6 @@ from rmqctl.engine.store import Store
 from rmqctl.errors import CannotRead, ConfigFileUnreadable
 from rmqctl.operations.verify.compactedmissing import check_missing
 from rmqctl.operations.verify.compactedrecords import Checked, check_records
-from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import ERROR, Finding, finding
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from formats import constants, layouts
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import take
@@ -24,7 +25,6 @@ from rmqctl.engine.state.controller import (
     store_epochs,
 )
 from rmqctl.errors import CannotRead
-from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.dledger import EntryChecker, entry_checker
 from rmqctl.operations.verify.findings import WARNING, Finding, finding
 from rmqctl.operations.verify.snapshot import Snapshot

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS, FileEntry, is_offset_name, strays
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.log.misnamed import own_name
 from rmqctl.engine.settings.filesizes import LEAST_QUEUE_FILE_SIZE, is_too_small
@@ -279,11 +280,6 @@ def _check_length(
         yield finding("unreadable-file", path=relative, found="no right to read")
     if found != size:
         yield finding(code, path=relative, expected=size, found=found, position=0)
-
-
-def shown(root: Path, path: Path) -> Path:
-    """A path as findings name it: relative to the store if it lies in the store."""
-    return path.relative_to(root) if path.is_relative_to(root) else path
 
 
 def _foreign(root: Path, path: Path, why: str) -> Finding:

@@ -20,6 +20,7 @@ from formats.constants import (
 )
 from formats.derive import dtype_of
 from rmqctl.engine.files.filequeue import MappedFileQueue
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Ints, take
@@ -27,7 +28,6 @@ from rmqctl.engine.settings.filesizes import dledger_index_file_size
 from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.state.dledger import CHECKPOINT, INDEX, dledger_state, entry_place
 from rmqctl.errors import CannotRead
-from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import Finding, finding
 from rmqctl.operations.verify.snapshot import Snapshot
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import (
     config_in_rocksdb,
@@ -17,7 +18,6 @@ from rmqctl.engine.state.laterversions import (
     queues_not_understood,
 )
 from rmqctl.errors import CannotRead, ConfigFileUnreadable
-from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import Finding, finding
 
 #: ``TimerWheel``: twice the slots of seven days of seconds, 32 bytes each.

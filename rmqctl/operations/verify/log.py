@@ -20,6 +20,7 @@ from formats.constants import (
 from rmqctl.engine.dispatch.batches import bad_delay_rows, without_place
 from rmqctl.engine.dispatch.multi import stops_dispatch
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import is_of_other_file
 from rmqctl.engine.log.misnamed import misnamed_files, place_in_file
@@ -32,7 +33,6 @@ from rmqctl.engine.scan.scanner import ScanEntry
 from rmqctl.operations.verify.controller import ControllerChecker
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.decodable import not_decodable
-from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.dledger import EntryChecker
 from rmqctl.operations.verify.findings import (
     CODES,

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from formats import constants
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit, is_ext_addr
 from rmqctl.engine.queue.extension import ConsumeQueueExt, ext_offset
 from rmqctl.engine.settings.filesizes import consume_queue_ext_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.operations.verify.directories import check_queue_directories, shown
+from rmqctl.operations.verify.directories import check_queue_directories
 from rmqctl.operations.verify.findings import Finding, finding
 
 _UNCLAIMED = "extension-file-unclaimed"

@@ -16,6 +16,7 @@ from rmqctl.engine.dispatch.batches import UnitBatch, batch_queue_units
 from rmqctl.engine.dispatch.byqueue import units_by_queue
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.paths import queue_directories
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.extension import ConsumeQueueExt
@@ -25,7 +26,6 @@ from rmqctl.engine.scan.scanner import TopicTable
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.batchqueues import BatchQueueChecker
 from rmqctl.operations.verify.damageranges import Ranges
-from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import Finding, finding
 from rmqctl.operations.verify.latercodes import ROCKSDB_ANEW
 from rmqctl.operations.verify.orphanunits import OrphanUnits

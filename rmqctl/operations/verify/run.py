@@ -13,6 +13,7 @@ from formats.geometry import Geometry
 from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
 from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.record.record import Blank, Damage, End, Record
@@ -32,7 +33,7 @@ from rmqctl.operations.verify.checkpoint import CheckpointChecker
 from rmqctl.operations.verify.compaction import check_compaction
 from rmqctl.operations.verify.controller import copy_checkers
 from rmqctl.operations.verify.damageranges import Ranges
-from rmqctl.operations.verify.directories import check_access, check_directories, shown
+from rmqctl.operations.verify.directories import check_access, check_directories
 from rmqctl.operations.verify.findings import Adviser, Finding, Tally, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.laterstart import check_later_start

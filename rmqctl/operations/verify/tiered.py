@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from pathlib import Path
 
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.state.brokerjson import CONFIG
 from rmqctl.engine.tiered import metadata as names
 from rmqctl.engine.tiered.files import Owner, Segment
 from rmqctl.engine.tiered.store import UNIT, TieredStore
 from rmqctl.errors import CannotRead
-from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import INFO, Finding, Tally, finding
 from rmqctl.operations.verify.tieredindex import check_index_items, check_index_structure
 from rmqctl.operations.verify.tieredunits import check_units
@@ -58,7 +58,7 @@ def verify_tiered(store: TieredStore) -> Iterator[Finding | TieredSummary]:
     store.require_files()
     summary = TieredSummary()
     for found in _run(store, summary):
-        path = None if found.path is None else str(shown(store.root, Path(found.path)))
+        path = None if found.path is None else shown(store.root, Path(found.path))
         summary.severities[found.severity] += 1
         yield found._replace(path=path)
     yield summary

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.services.timer import Timer
 from rmqctl.engine.services.timerset import MOST_AHEAD
@@ -24,7 +25,6 @@ from rmqctl.engine.store import Store
 from rmqctl.engine.timer.timerlog import DTYPE, UNIT_SIZE, has_right_magic
 from rmqctl.engine.timer.wheel import WHEEL_SIZE
 from rmqctl.errors import CannotRead
-from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import Finding, finding
 
 if TYPE_CHECKING:
