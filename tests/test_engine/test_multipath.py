@@ -15,10 +15,11 @@ from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.errors import AmbiguousLog, BrokerConfError
+from rmqctl.errors import AmbiguousLog, BrokerConfError, DamagedStore
 from rmqctl.operations.look.walk import Selection, walk_commit_log
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.operations.verify import Finding, Summary, verify
+from rmqctl.operations.verify.findings import MISPLACED
 from rmqctl.rows import Row
 
 ONE = MessageStoreConfig(
@@ -155,6 +156,20 @@ def test_a_file_that_lies_in_two_directories_is_refused(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "disk-a" / f"{0:020d}", tmp_path / "disk-b")
     with pytest.raises(AmbiguousLog, match="no file twice"):
         MessageStore(tmp_path / "store", config)
+
+
+@pytest.mark.parametrize("disk", ["disk-a", "disk-b", "disk-c"])
+def test_a_renamed_file_alone_in_its_directory_is_found(tmp_path: Path, disk: str) -> None:
+    root, config = tmp_path / "store", several(tmp_path)
+    write(root, config, last=20)
+    files = [path for where in disks(tmp_path) for path in where.glob("0*")]
+    assert len(files) == len({path.parent for path in files}) == 3
+    (renamed,) = (tmp_path / disk).iterdir()
+    renamed.rename(renamed.with_suffix(".old"))
+    with pytest.raises(DamagedStore, match=f"somebody has renamed it.*{renamed.name}"):
+        MessageStore(root, config, writable=True)
+    (found,) = (one for one in verify(root, config) if getattr(one, "advice", "") == MISPLACED)
+    assert isinstance(found, Finding) and found.expected == renamed.name
 
 
 def test_following_goes_from_directory_to_directory(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class MappedFileQueue:
     """``MappedFileQueue``: the files of one directory as one range of offsets.
 
     ``entries`` are the files, sorted by offset; ``file_size`` is the regular size of each, in
-    bytes. ``foreign`` are other names in the directory, and :func:`strays`.
+    bytes. ``foreign`` is what else lies in :attr:`directories`, and :func:`strays`.
 
     A :class:`MappedFile` that was handed out is valid while somebody refers to it, even when its
     name is removed or the queue closed. Of files that nobody refers to, at most ``keep`` stay
@@ -66,13 +66,13 @@ class MappedFileQueue:
     def __init__(self, directory: Path, file_size: int, *, keep: int = 4) -> None:
         self.directory = directory
         self.file_size = file_size
-        self.foreign: list[str] = []
+        self.foreign: list[Path] = []
         self._not_regular: list[FileEntry] = []
         self._open: OpenCache[int, MappedFile] = OpenCache(keep)
         self._listed = list(self._list_files())
         own = self._listed
         if odd := strays(own, file_size):
-            self.foreign += [entry.path.name for entry in odd]
+            self.foreign += [entry.path for entry in odd]
             own = [entry for entry in own if entry not in odd]
         # A reader takes the entries first and bisects the offsets then, so a writer must keep the
         # offsets no longer than the entries.
@@ -80,15 +80,15 @@ class MappedFileQueue:
         self._offsets = [entry.file_from_offset for entry in self.entries]
 
     def _list_files(self) -> Iterator[FileEntry]:
-        """The files whose names are offsets, in order; other names go to :attr:`foreign`."""
+        """The files whose names are offsets, in order; all others go to :attr:`foreign`."""
         return self._list_directory(self.directory)
 
     def _list_directory(self, directory: Path) -> Iterator[FileEntry]:
         for name in scan_names(directory):
-            if not is_offset_name(name):
-                self.foreign.append(name)
-                continue
             path = directory / name
+            if not is_offset_name(name):
+                self.foreign.append(path)
+                continue
             try:
                 status = path.stat()
             except FileNotFoundError:
@@ -100,12 +100,17 @@ class MappedFileQueue:
             if stat.S_ISREG(status.st_mode):
                 yield FileEntry(int(name), path, status.st_size)
             else:
-                self.foreign.append(name)
+                self.foreign.append(path)
                 self._not_regular.append(FileEntry(int(name), path, -1))
 
     def _open_file(self, entry: FileEntry) -> MappedFile:
         """Maps a file."""
         return MappedFile.open(entry.path, entry.file_from_offset)
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Where the files lie, and may lie."""
+        return (self.directory,)
 
     @property
     def min_offset(self) -> int:

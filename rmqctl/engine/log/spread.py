@@ -54,9 +54,13 @@ class _FromSeveral(MappedFileQueue):
 
     _directories: LogDirectories
 
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        return self._directories.all
+
     def _list_files(self) -> Iterator[FileEntry]:
         found: dict[int, FileEntry] = {}
-        for directory in self._directories.all:
+        for directory in self.directories:
             for entry in self._list_directory(directory):
                 if entry.file_from_offset in found:
                     raise AmbiguousLog(path=str(entry.path), name=str(directory.parent))

@@ -218,13 +218,10 @@ def _renamed_files(log: CommitLog, end: int = LONG_MAX) -> Iterator[Damage]:
     """Whole files of the log with a name that no log file has (``393216``,
     ``00000000000000393216.bak``): those whose place no other file has, or at or behind ``end``,
     where a file that has it is of zeros."""
-    files = log.files
-    directories = {entry.path.parent for entry in files.entries} | {files.directory}
-    for name in files.foreign:
-        for directory in directories:
-            place = place_in_file(directory / name, log.file_size)
-            if place is not None and (place >= end or files.index_of(place) < 0):
-                yield Damage(place, 0, MISPLACED_FILE, name, str(place))
+    for path in log.files.foreign:
+        place = place_in_file(path, log.file_size)
+        if place is not None and (place >= end or log.files.index_of(place) < 0):
+            yield Damage(place, 0, MISPLACED_FILE, path.name, str(place))
 
 
 def check_renamed(log: CommitLog, end: int) -> None:

@@ -48,7 +48,8 @@ def info(store: MessageStore) -> StoreRow:
         "checkpoint_logics_msg_timestamp": checkpoint and checkpoint.logics_msg_timestamp,
         "checkpoint_index_msg_timestamp": checkpoint and checkpoint.index_msg_timestamp,
         "allocated_bytes": allocated_bytes(store.root),
-        "foreign": [f"commitlog/{n}" for n in log.foreign] + [f"index/{n}" for n in index.foreign],
+        "foreign": [shown(store.root, path) for path in log.foreign]
+        + [f"index/{name}" for name in index.foreign],
         "irregular": irregular_files(store),
         "not_understood": [*not_understood(store), *unreadable],
     }

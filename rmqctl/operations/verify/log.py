@@ -220,10 +220,9 @@ class LogChecker:
         """Whether the missing file is there under the name of another place of the log."""
         if damage.reason != "commitlog-file-missing":
             return False
-        files = self.log.files
-        directories = {entry.path.parent for entry in files.entries} | {files.directory}
+        found = misnamed_files(self.log.files.directories, self.log.file_size)
         missing = range(damage.physical_offset, damage.physical_offset + damage.length)
-        return any(place in missing for place in misnamed_files(directories, self.log.file_size))
+        return any(place in missing for place in found)
 
     def _is_misplaced(self, place: Damage | End) -> bool:
         """Whether a file begins with the first records of another file of the log."""
