@@ -83,6 +83,15 @@ def _query(store: Store, topic: str, key: str, most: int, begin: int, end: int) 
     )
 
 
+def record_with_body(store: Store, offset: int) -> tuple[Record, bytes] | None:
+    """The record at a physical offset, and its body as stored; None: no record is there."""
+    try:
+        record = store.look_message_by_offset(offset)
+    except NoRecordAt:
+        return None
+    return record, store.body(record)
+
+
 def view_message(served: Served, request: Request) -> Outcome:
     """``viewMessageById``. A broker takes the four bytes at any offset for a size; here the offset
     has to be that of a record."""

@@ -13,7 +13,7 @@ from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.record.status import PutMessageStatus
-from rmqctl.errors import NoRecordAt
+from rmqctl.serve.processors.look import record_with_body
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
 from rmqctl.serve.processors.send import VERSION_MAX_RECONSUME_TIMES
@@ -40,13 +40,6 @@ def send_message_back(served: Served, request: Request) -> Outcome:
         remark = f"the topic[{retry_topic}] sending message is forbidden"
         return command.answer(ResponseCode.NO_PERMISSION, remark)
     origin: list[str] = []
-
-    def work() -> tuple[Record, bytes] | None:
-        try:
-            record = served.store.look_message_by_offset(offset)
-        except NoRecordAt:
-            return None
-        return record, served.store.body(record)
 
     def then(found: tuple[Record, bytes] | None, now: int) -> Outcome:
         if found is None:
@@ -79,7 +72,7 @@ def send_message_back(served: Served, request: Request) -> Outcome:
             return command.answer(ResponseCode.SUCCESS)
         return command.answer(ResponseCode.SYSTEM_ERROR, results[0].status.value)
 
-    return Later(work, then)
+    return Later(lambda: record_with_body(served.store, offset), then)
 
 
 def _takes(served: Served, retry_topic: str, queues: int) -> bool:

@@ -12,8 +12,8 @@ from rmqctl.engine.services.transaction import (
     half_problem,
     op_message,
 )
-from rmqctl.errors import NoRecordAt
 from rmqctl.serve.processors.access import may
+from rmqctl.serve.processors.look import record_with_body
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
 from rmqctl.serve.processors.send import STORED_STATUSES
@@ -34,13 +34,6 @@ def end_transaction(served: Served, request: Request) -> Outcome:
     fields.text("producerGroup")
     offset = fields.int64("commitLogOffset")
     fields.int64("tranStateTableOffset")
-
-    def work() -> tuple[Record, bytes] | None:
-        try:
-            record = served.store.look_message_by_offset(offset)
-        except NoRecordAt:
-            return None
-        return record, served.store.body(record)
 
     def then(found: tuple[Record, bytes] | None, now: int) -> Outcome:
         problem = "Find prepared transaction message failed"
@@ -70,7 +63,7 @@ def end_transaction(served: Served, request: Request) -> Outcome:
             return command.answer(ResponseCode.SUCCESS)
         return command.answer(ResponseCode.SYSTEM_ERROR, status.value)
 
-    return Later(work, then)
+    return Later(lambda: record_with_body(served.store, offset), then)
 
 
 def _problem(half: Record, fields: Fields, commits: bool) -> str:
