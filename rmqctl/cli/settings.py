@@ -334,19 +334,20 @@ class Settings(NamedTuple):
     def note_absent_queue(self, store: MessageStore, topic: str, queue_id: int) -> None:
         """Notes that the store has no such queue (most often a name is mistyped), or that its files
         have wrong lengths."""
+        from rmqctl.engine.services.anyqueue import opened_queue
         from rmqctl.engine.state.laterversions import queues_in_rocksdb
 
         self.note_queues(store)
-        queue = store.batch_queue(topic, queue_id) or store.consume_queue(topic, queue_id)
-        if queue is None and store.queues.in_files and queues_in_rocksdb(store.root, store.config):
+        with opened_queue(store, topic, queue_id) as queue:
+            if queue is not None:
+                self._note_irregular_of(store, queue.irregular)
+                return
+        if store.queues.in_files and queues_in_rocksdb(store.root, store.config):
             return  # That has been said.
-        if queue is None:
+        if not self.quiet:
             from rmqctl.cli.mistyped import absent_queue
 
-            if not self.quiet:
-                self.note(absent_queue(store, topic, queue_id))
-        else:
-            self._note_irregular_of(store, queue.files.irregular)
+            self.note(absent_queue(store, topic, queue_id))
 
     def progress(
         self, title: str, total: int, writer: RowWriter, *, counts: bool = False

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rmqctl.engine.files.filequeue import FileEntry
     from rmqctl.engine.files.paths import QueueDirectory
     from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
@@ -28,9 +29,9 @@ class AnyQueue(ABC):
         self._opened = queue
 
     @property
-    def irregular_files(self) -> int:
-        """How many of the queue's files have a wrong length."""
-        return len(self._opened.files.irregular)
+    def irregular(self) -> list[FileEntry]:
+        """The queue's files of a wrong length."""
+        return self._opened.files.irregular
 
     @property
     def messages(self) -> int:

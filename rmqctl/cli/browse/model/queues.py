@@ -123,6 +123,6 @@ class Queues(Counted):
                 f"{queue.max_offset:,}",
                 to_the_second(queue.stored_at(queue.max_offset - 1)),
             )
-            wrong = queue.irregular_files
+            wrong = len(queue.irregular)
         note = f"{wrong} files of a wrong length: v verifies" if wrong else ""
         return Line(cells, WARNING if wrong else "", place, note)
