@@ -83,7 +83,7 @@ def dump_record(
         return
     yield from _fields(schema, data, problems)
     if not is_blank:
-        problems += _record_problems(mapped, position, physical_offset)
+        problems += _record_problems(mapped, position)
     entry = read_entry_of(mapped, position)
     if decompress_limit is not None and isinstance(entry, Record):
         yield _body(store, entry, decompress_limit)
@@ -117,7 +117,7 @@ def _body(store: MessageStore, record: Record, limit: int) -> BodyRow:
     }
 
 
-def _record_problems(mapped: MappedFile, position: int, physical_offset: int) -> Iterator[str]:
+def _record_problems(mapped: MappedFile, position: int) -> Iterator[str]:
     """Why the engine would not take the bytes for a record."""
     entry = read_entry_of(mapped, position)
     if isinstance(entry, Damage):
@@ -262,7 +262,7 @@ def _fields(schema: Struct, data: bytes, problems: list[str]) -> Iterator[FieldR
         if isinstance(part, Field):
             context[part.name] = value
             taken = data[start : stream.tell()]
-            yield _field_row(part, start, taken, value, context)
+            yield _field_row(part, start, taken, value)
 
 
 def _can_go_on(part: Construct, context: Container, room: int) -> bool:
@@ -275,7 +275,7 @@ def _can_go_on(part: Construct, context: Container, room: int) -> bool:
     return True
 
 
-def _field_row(part: Field, offset: int, taken: bytes, value: Any, context: Container) -> FieldRow:
+def _field_row(part: Field, offset: int, taken: bytes, value: Any) -> FieldRow:
     return {
         "type": "field",
         "offset": offset,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from heapq import merge
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,15 +26,11 @@ def queues(
     count = messages = 0
     rows: Iterable[QueueRow] = _rows(store, topic, queue_id)
     if store.dispatcher.batch_topics:
-        from heapq import merge
-
         from rmqctl.operations.look.batchqueues import batch_queue_rows
 
         others = batch_queue_rows(store, topic, queue_id)
         rows = merge(rows, others, key=_place)
     if store.compacted_topics:
-        from heapq import merge
-
         from rmqctl.operations.look.compactedqueues import compacted_queue_rows
 
         rows = merge(

@@ -69,7 +69,7 @@ def _run(store: TieredStore, summary: TieredSummary) -> Iterator[Finding]:
     for path in store.foreign:
         yield finding("tiered-foreign-file", path=path)
     for owner, segment in store.strays():
-        yield _of_segment("tiered-segment-stray", store, owner, segment)
+        yield _of_segment("tiered-segment-stray", owner, segment)
     for queue in store.queues():
         summary.queues += 1
         for kind in (names.COMMIT_LOG, names.CONSUME_QUEUE):
@@ -106,7 +106,7 @@ def _segments(
         yield from _segment(store, owner, one, following is None)
         end = one.base_offset + max(one.file_size, 0 if one.metadata is None else one.metadata.size)
         if following is not None and following.base_offset > end:
-            yield _of_segment("tiered-segment-gap", store, owner, following)._replace(
+            yield _of_segment("tiered-segment-gap", owner, following)._replace(
                 expected=f"a segment at {end}", found=f"the next one at {following.base_offset}"
             )
 
@@ -114,16 +114,16 @@ def _segments(
 def _segment(store: TieredStore, owner: Owner, one: Segment, is_last: bool) -> Iterator[Finding]:
     if one.metadata is None:
         if store.metadata is not None:
-            yield _of_segment("tiered-segment-unknown", store, owner, one)
+            yield _of_segment("tiered-segment-unknown", owner, one)
     elif one.file is None:
         if one.metadata.size:
-            yield _of_segment("tiered-segment-missing", store, owner, one)._replace(
+            yield _of_segment("tiered-segment-missing", owner, one)._replace(
                 expected=f"{one.metadata.size} bytes", found="no file"
             )
     elif one.file_size != one.metadata.size:
         is_short = one.file_size < one.metadata.size
         code = "tiered-segment-short" if is_short else "tiered-segment-long"
-        found = _of_segment(code, store, owner, one)._replace(
+        found = _of_segment(code, owner, one)._replace(
             expected=f"{one.metadata.size} bytes", found=f"{one.file_size} bytes"
         )
         # A kill leaves bytes that the metadata does not count yet. The next start counts them
@@ -133,13 +133,13 @@ def _segment(store: TieredStore, owner: Owner, one: Segment, is_last: bool) -> I
     if one.kind == names.CONSUME_QUEUE:
         odd = one.base_offset % UNIT.size or one.readable(is_last) % UNIT.size
         if odd and one.file is not None:
-            yield _of_segment("tiered-queue-cut", store, owner, one)._replace(
+            yield _of_segment("tiered-queue-cut", owner, one)._replace(
                 expected=f"a multiple of {UNIT.size}",
                 found=f"{one.readable(is_last)} bytes from {one.base_offset} on",
             )
 
 
-def _of_segment(code: str, store: TieredStore, owner: Owner, one: Segment) -> Finding:
+def _of_segment(code: str, owner: Owner, one: Segment) -> Finding:
     path: Path | str | None = one.file
     if path is None:
         path = f"{owner.path}/{one.kind}/{one.base_offset}"

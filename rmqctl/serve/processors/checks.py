@@ -118,7 +118,7 @@ class _Round:
         asked, kept = [], Upkept([], [])
         passed = pending[present[-1]].queue_offset + 1 if present else self._start.half
         for one in pending[: present[-1] + 1 if present else 0]:
-            result, question = self._renew(store, one, now)
+            result, question = self._renew(store, one)
             if result.stored is None:
                 kept.troubles.append(f"a half message is not put back: {result.status.value}")
                 passed = one.queue_offset
@@ -139,9 +139,7 @@ class _Round:
     def _is_asked(self, half: _Half) -> bool:
         return half.group in self._present and not half.is_early
 
-    def _renew(
-        self, store: WritableStore, half: _Half, now: int
-    ) -> tuple[PutMessageResult, _Asked | None]:
+    def _renew(self, store: WritableStore, half: _Half) -> tuple[PutMessageResult, _Asked | None]:
         """Puts a half back, or gives it up. Returns the question for its producer, if any."""
         record = half.record
         properties, body = record.properties, store.body(record)
