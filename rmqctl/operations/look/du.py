@@ -107,6 +107,24 @@ class NameTable(TopicTable):
         return np.where(found == 0, _REST, found)
 
 
+def grouped(columns: list[Ints], total_size: Ints) -> Iterator[tuple[Key, int, int]]:
+    """Each combination of values of parallel columns (int64), how many rows have it, and the sum
+    of their ``total_size`` (int64, bytes)."""
+    code = np.zeros(len(total_size), np.int64)
+    for column in columns:
+        # Each step renumbers the groups, so that a product never overflows.
+        values, number = np.unique(column, return_inverse=True)
+        _, code = np.unique(code * len(values) + number.reshape(-1), return_inverse=True)
+        code = code.reshape(-1)
+    _, first, group = np.unique(code, return_index=True, return_inverse=True)
+    group = group.reshape(-1)
+    messages = np.bincount(group).tolist()
+    # Exact: a batch has far less than 2^53 bytes.
+    sizes = np.bincount(group, total_size).astype(np.int64).tolist()
+    keys = zip(*(column[first].tolist() for column in columns), strict=True)
+    yield from zip(keys, messages, sizes, strict=True)
+
+
 @dataclass(slots=True)
 class _Counts:
     """Messages and bytes of each group, and of all groups beyond the bound together."""
@@ -116,18 +134,7 @@ class _Counts:
 
     def add(self, columns: list[Ints], total_size: Ints) -> None:
         """Adds records: parallel arrays, one for each field that is grouped by."""
-        code = np.zeros(len(total_size), np.int64)
-        for column in columns:
-            # Each step renumbers the groups, so that a product never overflows.
-            values, number = np.unique(column, return_inverse=True)
-            _, code = np.unique(code * len(values) + number.reshape(-1), return_inverse=True)
-            code = code.reshape(-1)
-        _, first, group = np.unique(code, return_index=True, return_inverse=True)
-        messages = np.bincount(group.reshape(-1))
-        # Exact: a batch has far less than 2^53 bytes.
-        sizes = np.bincount(group.reshape(-1), total_size).astype(np.int64)
-        keys = zip(*(column[first].tolist() for column in columns), strict=True)
-        for key, count, size in zip(keys, messages.tolist(), sizes.tolist(), strict=True):
+        for key, count, size in grouped(columns, total_size):
             counts = self.groups.get(key)
             if counts is None:
                 if len(self.groups) >= MAX_GROUPS or _REST in key:

@@ -28,7 +28,7 @@ from rmqctl.engine.scan.columns import Ints, take
 from rmqctl.engine.scan.properties import tags
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.errors import TooMuchHere
-from rmqctl.operations.look.du import MAX_GROUPS, MAX_NAME_BYTES, NameTable
+from rmqctl.operations.look.du import MAX_GROUPS, MAX_NAME_BYTES, NameTable, grouped
 from rmqctl.operations.look.statsrows import Counts, LogRange, store_rows, unreadable_row
 from rmqctl.operations.progress import Progress
 from rmqctl.rows.sections import DELAYS, HOUR, SECTIONS, Waiting, order
@@ -166,25 +166,9 @@ def _count_batch(
     for section, keys in SECTIONS.items():
         if section == "broker":
             continue
-        for numbers, messages, size in _grouped([columns[k][0] for k in keys], batch.total_size):
+        for numbers, messages, size in grouped([columns[k][0] for k in keys], batch.total_size):
             group = tuple(columns[k][1](n) for k, n in zip(keys, numbers, strict=True))
             counts.add(section, group, messages, size)
-
-
-def _grouped(columns: list[Ints], sizes: Ints) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """Each combination of values, how many rows have it, and the sum of their sizes."""
-    code = np.zeros(len(sizes), np.int64)
-    for column in columns:
-        values, number = np.unique(column, return_inverse=True)
-        _, code = np.unique(code * len(values) + number.reshape(-1), return_inverse=True)
-        code = code.reshape(-1)
-    _, first, group = np.unique(code, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
-    messages = np.bincount(group).tolist()
-    # Exact: a batch has far less than 2^53 bytes.
-    total = np.bincount(group, sizes).astype(np.int64).tolist()
-    keys = zip(*(column[first].tolist() for column in columns), strict=True)
-    yield from zip(keys, messages, total, strict=True)
 
 
 def _tags(batch: Batch, names: NameTable) -> Ints:
