@@ -201,6 +201,7 @@ class WritableStore(MessageStore):
         check_understood(self.root, self.config)
         self._lock = StoreLock(self.root, self._forked)
         self._undo.callback(self._release)
+        paths.check_writable(self.root)  # A repair may have begun, and was killed, since.
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -231,8 +232,7 @@ class WritableStore(MessageStore):
     def _open_index(self) -> IndexServiceWriter:
         from rmqctl.engine.index.indexwriter import IndexServiceWriter
 
-        geometry = self.config.index_geometry
-        return IndexServiceWriter(self.root / paths.INDEX, geometry, self.root)
+        return IndexServiceWriter(self.root / paths.INDEX, self.config.index_geometry, self.root)
 
     def _start_writing(self, undo: ExitStack, catches_up: bool, progress: Progress) -> None:
         # Imported here, because a store that is read does not need them.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.lock import locked
 from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.messagestore import MessageStore, WritableStore, system_clock
 from rmqctl.engine.record.pieces import LogPiece
@@ -154,11 +154,8 @@ class Copy:
         if not removals:
             return None
         self.store.close()
-        lock = StoreLock(self.root)
-        try:
+        with locked(self.root):
             retention.remove(removals, lambda one: None)
-        finally:
-            lock.release()
         self.store = self._opened()
         size = sum(one.allocated_bytes for one in removals)
         return Shortened(self.store.min_offset, len(removals), size)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.lock import locked
 from rmqctl.engine.log.openlog import open_log_writer
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
@@ -84,8 +84,7 @@ def cut(root: Path, config: MessageStoreConfig, physical_offset: int) -> None:
 
     :raises OSError, CannotWrite: the disk failed; the cut can be done again.
     """
-    lock = StoreLock(root)
-    try:
+    with locked(root):
         log = open_log_writer(root, config, commit_log_file_size(root, config))
         try:
             mapped, position = log.locate(physical_offset)
@@ -94,5 +93,3 @@ def cut(root: Path, config: MessageStoreConfig, physical_offset: int) -> None:
             mapped.flush()
         finally:
             log.close()
-    finally:
-        lock.release()

@@ -5,15 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from rmqctl.engine.files.lock import StoreLock, is_locked
+from rmqctl.engine.files.unfinished import JOURNAL, REPAIR, RepairUnfinished
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.state.checkpoint import Checkpoint
 from rmqctl.errors import CannotWrite, StoreInUse, SymbolicLinkRefused
+from rmqctl.operations.change.clean import Rule, clean
+from rmqctl.operations.doctor.checkpoint import store_checkpoint
 from rmqctl.operations.look.info import info
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from tests import processes
@@ -234,3 +238,36 @@ def test_a_lock_that_is_no_file_is_an_error(store: Path) -> None:
     with pytest.raises(SymbolicLinkRefused):
         MessageStore(store, CONFIG, writable=True)
     assert not (store.parent / "elsewhere").exists()
+
+
+#: Commands that change a store under its lock.
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "open": lambda root: MessageStore(root, CONFIG, writable=True),
+    "rebuild": lambda root: rebuild_in_place(plan_rebuild(root, CONFIG, "all")),
+    "clean": lambda root: clean(root, CONFIG, Rule(manual=True), lambda one: None),
+    "checkpoint": lambda root: store_checkpoint(root, CONFIG, Checkpoint(1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_repair_that_was_cut_off_just_before_the_lock_is_seen(
+    store: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]
+) -> None:
+    """All ask before they take the lock; a repair may begin then, and be killed."""
+    take = StoreLock._take
+
+    def repaired_meanwhile(self: StoreLock, root: Path) -> None:
+        (root / REPAIR).mkdir()
+        (root / REPAIR / JOURNAL).write_text("{}")
+        take(self, root)
+
+    before = tree(store)
+    monkeypatch.setattr(StoreLock, "_take", repaired_meanwhile)
+    with pytest.raises(RepairUnfinished):
+        change(store)
+    after = {name: data for name, data in tree(store).items() if not name.startswith(REPAIR)}
+    assert after == before and not is_locked(store)
+    (store / REPAIR / JOURNAL).unlink()
+    (store / REPAIR).rmdir()
+    monkeypatch.undo()
+    MessageStore(store, CONFIG, writable=True).close()  # The lock was given back.

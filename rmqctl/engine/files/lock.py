@@ -18,12 +18,13 @@ import os
 import stat
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 
 from rmqctl.engine.files.paths import LOCK, open_for_writing, writing_error
+from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.errors import StoreInUse
 
 #: Device and inode: one file, whatever its names are.
@@ -98,6 +99,23 @@ class StoreLock:
         forked = None if self._forked is None else self._forked()
         if forked is not None:
             forked()
+
+
+@contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Holds the lock of a store that is changed without being opened for writing.
+
+    :raises RepairUnfinished: a repair of the store was cut off. This is asked again when the lock
+        is held: a repair may have begun in between, and was killed.
+    :raises StoreInUse: as of :class:`StoreLock`.
+    """
+    check_not_amid_repair(root)
+    lock = StoreLock(root)
+    try:
+        check_not_amid_repair(root)
+        yield
+    finally:
+        lock.release()
 
 
 def _identity(path: Path) -> Identity | None:

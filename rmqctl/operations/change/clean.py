@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.lock import locked
 from rmqctl.engine.files.shown import shown
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.services import retention
@@ -146,13 +146,10 @@ def clean(
     paths.check_writable(root)
     check_understood(root, config)
     bring_in_order(root, config)
-    lock = StoreLock(root)
-    try:
+    with locked(root):
         plan = plan_clean(root, config, rule, to_do=True)
         retention.remove(plan.retention.removals, done)
         return plan
-    finally:
-        lock.release()
 
 
 def ask_consent(plan: CleanPlan) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.lock import locked
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.services.anyqueue import AnyQueue, opened_queue, queue_directories
 from rmqctl.engine.settings.logdirectories import dledger_logs
@@ -201,15 +201,12 @@ def set_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pla
     check_understood(root, config)
     plan_offsets(root, config, request)  # What is refused is refused before anything is changed.
     bring_in_order(root, config)
-    lock = StoreLock(root)
-    try:
+    with locked(root):
         plan = plan_offsets(root, config, request)
         if plan.moved:
             changes = {change.queue_id: change.new_offset for change in plan.moved}
             plan.offsets.set(changes, list(_journal(plan)))
         return plan
-    finally:
-        lock.release()
 
 
 def _journal(plan: Plan) -> Iterator[dict[str, Any]]:

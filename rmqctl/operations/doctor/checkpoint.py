@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.lock import locked
 from rmqctl.engine.files.shown import shown
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
@@ -228,8 +228,7 @@ def store_checkpoint(root: Path, config: MessageStoreConfig, new: Checkpoint) ->
     paths.check_store(root)
     paths.check_writable(root)
     commit_log_file_size(root, config, writes=True)
-    lock = StoreLock(root)
-    try:
+    with locked(root):
         with MessageStore(root, config) as store:
             store.commit_log.files.check_regular(links_only=True)
             before = _judged(store, new, {})
@@ -243,8 +242,6 @@ def store_checkpoint(root: Path, config: MessageStoreConfig, new: Checkpoint) ->
         except OSError as error:
             raise CannotWrite(path=str(root / paths.CHECKPOINT), reason=error.strerror) from error
         return before
-    finally:
-        lock.release()
 
 
 # --- rows ------------------------------------------------------------------------------------

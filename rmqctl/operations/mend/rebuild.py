@@ -10,14 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.durable import remove_tree
-from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.lock import locked
 from rmqctl.engine.files.newdirectory import new_directory
-from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import check_understood
-from rmqctl.errors import CannotWrite, CommitLogMissing
+from rmqctl.errors import CommitLogMissing
 from rmqctl.operations.mend.onepass import Build, RebuildSummary, finds_queue, one_pass
 from rmqctl.operations.mend.rebuildplan import (
     RebuildPlan,
@@ -31,6 +29,7 @@ from rmqctl.operations.mend.rebuildrows import damage_rows, summary_row
 from rmqctl.operations.mend.recovery import why_not_in_order
 from rmqctl.operations.mend.swap import (
     STAGING,
+    built_aside,
     kept_directories,
     kept_name,
     make_staging,
@@ -125,12 +124,9 @@ def rebuild_in_place(
 
 def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> RebuildSummary:
     """Builds and swaps under the store's lock; errors as of :func:`rebuild_in_place`."""
-    root = plan.root
-    check_not_amid_repair(root)
+    root, staging = plan.root, plan.root / STAGING
     check_understood(root, plan.config, log_stays=True)
-    lock = StoreLock(root)
-    staging = root / STAGING
-    try:
+    with locked(root), built_aside(root, staging):
         for name in (*plan.structures, STAGING):
             refuse_links(root, Path(name))
         # A broker that has stopped since may have written other queues.
@@ -146,11 +142,6 @@ def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> Rebu
         if kept.exists():
             summary.kept.append(kept)
         return summary
-    except OSError as error:
-        raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
-    finally:
-        remove_tree(staging)
-        lock.release()
 
 
 def _swapped(plan: RebuildPlan, staging: Path) -> list[Path]:

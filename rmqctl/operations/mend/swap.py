@@ -11,8 +11,8 @@ import ctypes
 import errno
 import os
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -159,6 +159,21 @@ def exchange(one: Path, other: Path) -> bool:
     if code in _CANNOT:
         return False
     raise OSError(code, os.strerror(code), str(one), None, str(other))
+
+
+@contextmanager
+def built_aside(root: Path, staging: Path) -> Iterator[None]:
+    """Inside, something is built in the directory ``staging`` of a store, and swapped into the
+    store. Whatever is left of ``staging`` then is removed.
+
+    :raises CannotWrite: what the system says.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
+    finally:
+        remove_tree(staging)
 
 
 def make_staging(staging: Path) -> None:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from formats import constants
 from formats.text import string_hash_code
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.durable import remove_tree, sync_directory
-from rmqctl.engine.files.lock import StoreLock
-from rmqctl.engine.files.unfinished import check_not_amid_repair
+from rmqctl.engine.files.durable import sync_directory
+from rmqctl.engine.files.lock import locked
 from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.services.timer import Timer
 from rmqctl.engine.services.timerset import Counts, TimerSet
@@ -26,8 +25,14 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import check_understood, is_of_5
 from rmqctl.engine.store import Store
 from rmqctl.engine.timer.newtimer import NewTimer, Place
-from rmqctl.errors import CannotWrite, NeedsConsent, UsageError
-from rmqctl.operations.mend.swap import kept_name, make_staging, refuse_links, swap
+from rmqctl.errors import NeedsConsent, UsageError
+from rmqctl.operations.mend.swap import (
+    built_aside,
+    kept_name,
+    make_staging,
+    refuse_links,
+    swap,
+)
 
 if TYPE_CHECKING:
     from rmqctl.rows.timers import TimerRebuildSummary
@@ -67,21 +72,16 @@ def rebuild_timer(
         waits = f"{planned['messages']} messages that wait"
         raise NeedsConsent(reason=f"timer rebuild makes wheel and timer log of {waits}.")
     paths.check_writable(root)
-    check_not_amid_repair(root)
-    lock = StoreLock(root)
-    try:
-        with Store(root, config) as store:
-            store.commit_log.files.check_regular(links_only=True)
-            store.check_log_lengths()
-            timer = Timer(store)
-            try:
-                waiting = TimerSet(store, timer, now)
-                kept = replace_timer(store, timer, waiting)
-            finally:
-                timer.close()
-        return _summary(waiting, kept)
-    finally:
-        lock.release()
+    with locked(root), Store(root, config) as store:
+        store.commit_log.files.check_regular(links_only=True)
+        store.check_log_lengths()
+        timer = Timer(store)
+        try:
+            waiting = TimerSet(store, timer, now)
+            kept = replace_timer(store, timer, waiting)
+        finally:
+            timer.close()
+    return _summary(waiting, kept)
 
 
 def replace_timer(store: Store, timer: Timer, waiting: TimerSet) -> list[str]:
@@ -89,16 +89,12 @@ def replace_timer(store: Store, timer: Timer, waiting: TimerSet) -> list[str]:
     former one. The caller has the store's lock; errors as of :func:`rebuild_timer`."""
     root = store.root
     staging, kept = root / _STAGING, root / kept_name()
-    try:
+    with built_aside(root, staging):
         for name in (*TIMER_PARTS, _STAGING):
             refuse_links(root, Path(name))
         make_staging(staging)
         _write(store, timer, waiting, staging)
         _put_in_place(root, staging, kept)
-    except OSError as error:
-        raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
-    finally:
-        remove_tree(staging)
     return [kept.name] if kept.exists() else []
 
 

@@ -17,20 +17,26 @@ from typing import TYPE_CHECKING, Any
 
 from formats.constants import LONG_MAX
 from rmqctl.engine.files import durable, paths
-from rmqctl.engine.files.lock import StoreLock
-from rmqctl.engine.files.unfinished import check_not_amid_repair
+from rmqctl.engine.files.lock import locked
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import rocksdb_to_convert
 from rmqctl.engine.state.persist import persist
 from rmqctl.engine.state.rocksdb import config_files
 from rmqctl.engine.state.rocksdbqueues import QueueEnd, queue_ends
-from rmqctl.errors import CannotWrite, NeedsConsent, UsageError
+from rmqctl.errors import NeedsConsent, UsageError
 from rmqctl.operations.mend.endedqueues import LastUnit, write_last_units
 from rmqctl.operations.mend.rebuild import RebuildSummary, check_explained, one_pass
 from rmqctl.operations.mend.rebuildplan import RebuildPlan, as_it_is_now, plan_rebuild
 from rmqctl.operations.mend.recovery import why_not_in_order
-from rmqctl.operations.mend.swap import STAGING, kept_name, make_staging, refuse_links, swap
+from rmqctl.operations.mend.swap import (
+    STAGING,
+    built_aside,
+    kept_name,
+    make_staging,
+    refuse_links,
+    swap,
+)
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -162,10 +168,8 @@ def convert(
     if not consent:
         names = ", ".join(conversion.databases)
         raise NeedsConsent(reason=f"This replaces {names} in {root} by files.")
-    check_not_amid_repair(root)
-    lock = StoreLock(root)
     staging = root / STAGING
-    try:
+    with locked(root), built_aside(root, staging):
         for name in (*conversion.databases, STAGING):
             refuse_links(root, Path(name))
         # A broker that has stopped since has written the last offsets of its consumers.
@@ -186,11 +190,6 @@ def convert(
             swap(root, staging, kept, Path(name))
         summary = conversion.summary
         summary.kept.append(kept)
-    except OSError as error:
-        raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
-    finally:
-        durable.remove_tree(staging)
-        lock.release()
     summary.not_in_order = why_not_in_order(root, plan.config)
     return summary
 
