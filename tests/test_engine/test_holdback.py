@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from formats.constants import LONG_MAX
+from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rmqctl.engine.write import storeflusher
 from tests.test_safety.support import TIME, Clock, fill_files, message, small_config
 
 CONFIG = small_config(log=1 << 12, queue=2000, items=1000)
@@ -135,6 +139,38 @@ def test_full_index_files_of_a_killed_store_come_to_be_trusted(tmp_path: Path, w
         store.abandon()
     assert len(list((root / "index").iterdir())) >= 3
     assert deleted_index_files(root) <= {max((root / "index").iterdir()).name}
+
+
+def test_a_clock_that_is_set_back_while_the_queues_are_on_their_way_to_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that is put then has its unit in memory alone: the checkpoint stays before it."""
+    root, clock = tmp_path / "store", Clock(TIME)
+    config = replace(SET_BACK, message_index_enable=False)
+    back = TIME - 3_600_000
+
+    def said() -> int:
+        checkpoint = read_checkpoint(root / "checkpoint")
+        assert checkpoint is not None
+        return min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
+
+    with MessageStore(root, config, writable=True, create=True, clock=clock) as store:
+        for number in range(5):
+            assert store.put_message(message(number), flush=False).is_ok
+        store.flush()
+        assert said() > back
+
+        def meanwhile(files: Iterable[Path], *, may_be_gone: bool = False) -> None:
+            sync_files(files, may_be_gone=may_be_gone)
+            monkeypatch.undo()
+            clock.now = back
+            assert store.put_message(message(5), flush=False).is_ok
+
+        monkeypatch.setattr(storeflusher, "sync_files", meanwhile)
+        store.writer.flusher.flush_consume_queue.finish()
+        assert said() <= clock.now
+        store.flush()
+        assert said() == clock.now
 
 
 def test_a_start_after_a_kill_begins_where_the_dispatch_did_although_a_clock_was_set_back(

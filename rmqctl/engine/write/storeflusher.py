@@ -58,6 +58,8 @@ class StoreFlusher:
         self._lock = context.lock
         self._lost: OSError | None = None
         self._hold_back: int | None = None
+        #: How often the clock was set back so far that the checkpoint had to go back with it.
+        self._times_set_back = 0
         self._least = 0
         self._doubtful: tuple[Path, ...] = ()
         #: The content of the checkpoint file; None: there is none.
@@ -220,6 +222,7 @@ class StoreFlusher:
             # pass over what is not on disk of the queues for those before it.
             times = [timestamp, *([] if self._hold_back is None else [self._hold_back])]
             self._hold_back = min(times)
+            self._times_set_back += 1
             # New index files will end before older ones. A start after a kill that did not trust
             # the older ones would throw them away, and keep the new ones, behind which it indexes.
             self._note_index_on_disk()
@@ -271,6 +274,7 @@ class StoreFlusher:
             index = self._derived.index
             index_timestamp = 0 if index is None else index.forced_timestamp
             unsynced = self._queues.take_unsynced(least_pages)
+            times_set_back = self._times_set_back
             self._syncing.acquire()
         try:
             # Without the put lock, so putters go on meanwhile.
@@ -278,9 +282,11 @@ class StoreFlusher:
         finally:
             self._syncing.release()
         if least_pages == 0 and not (self._tail.failed or self._tail.is_due):
-            self._hold_back = None
             self._advance(logics=timestamp, index=index_timestamp)
             with self._lock:
+                # Else units have come meanwhile that are older than those on disk.
+                if self._times_set_back == times_set_back:
+                    self._hold_back = None
                 checkpoint = self._held_back()
             self._write_unless_full(checkpoint)
 
