@@ -20,8 +20,7 @@ class Choice(NamedTuple):
         """The wanted records of a batch; None without any."""
         keep = np.ones(len(batch), bool)
         if self.topic is not None:
-            is_wanted = np.array([name == self.topic for name in batch.topics.names], bool)
-            keep &= is_wanted[batch.topic_id]
+            keep &= batch.topic_id == batch.topics.find(self.topic)
         if self.since is not None:
             keep &= batch.store_timestamp >= self.since
         if self.until is not None:
