@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from formats.constants import LONG_MAX
 from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.state.laterversions import is_rocksdb_type, topics_of_batches
 from rmqctl.errors import NeedsConsent, RmqctlError
 from rmqctl.replicate.errors import MasterAsksWho, MasterNotCopied, MasterRefused
@@ -209,14 +209,14 @@ def config_files() -> Dialogue[list[ConfigFile]]:
             value = _value(answer.body)
             for more in _NOT_OF_THE_FILE:
                 value.pop(more, None)
-            files.append(ConfigFile(name, brokerjson.dumps(value)))
+            files.append(ConfigFile(name, fastjson.dumps(value)))
     return files
 
 
 def _value(body: bytes) -> Any:
     """The object in a body that fastjson has written. :raises MasterRefused: there is none."""
     try:
-        value = brokerjson.parse(body.decode(), path="an answer of the master", duplicates=[])
+        value = fastjson.parse(body.decode(), path="an answer of the master", duplicates=[])
     except UnicodeDecodeError:
         raise MasterRefused(address=THE_MASTER, reason="an answer is no UTF-8") from None
     except RmqctlError as error:

@@ -10,7 +10,7 @@ from typing import Any
 from rmqctl.engine.filters.sql import SqlFilter
 from rmqctl.engine.filters.tags import MessageFilter, TagFilter
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import fastjson
 from rmqctl.errors import ConfigFileUnreadable, FilterSyntaxError
 from tests.interop.commands import only
 from tests.interop.engine import Engine, EngineStore, Row
@@ -269,7 +269,7 @@ def test_json_of_a_broker(engine: Engine, chance: random.Random) -> None:
     """JSON that rmqctl reads has the same value for fastjson, and both write it alike."""
     texts = []
     for _ in range(1500):
-        text = brokerjson.dumps({"offsetTable": value(chance)})
+        text = fastjson.dumps({"offsetTable": value(chance)})
         if chance.random() < 0.5:
             at = chance.randrange(len(text) + 1)
             text = text[:at] + chance.choice(STRAYS) + text[at + chance.randint(0, 2) :]
@@ -278,12 +278,12 @@ def test_json_of_a_broker(engine: Engine, chance: random.Random) -> None:
     read = 0
     for text, theirs in zip(texts, said, strict=True):
         try:
-            ours = as_a_broker_keeps_it(brokerjson.parse(text, duplicates=[]))
+            ours = as_a_broker_keeps_it(fastjson.parse(text, duplicates=[]))
         except ConfigFileUnreadable:
             continue  # stricter than fastjson, as documented
         assert theirs is not None, text
         assert ours == theirs["value"], text
         read += 1
         if not re.search(r"\[|null|[0-9][.e]", text):
-            assert brokerjson.dumps(ours) == theirs["text"], text
+            assert fastjson.dumps(ours) == theirs["text"], text
     assert 500 < read < 1400

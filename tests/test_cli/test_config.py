@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import fastjson
 from rmqctl.operations.change import clean
 from rmqctl.operations.verify import CODES, configcheck
 from rmqctl.operations.verify.configcheck import Summary
@@ -280,7 +280,7 @@ TABLES = st.dictionaries(
 def test_any_value_is_checked_without_a_fault(broker: Path, values: list[Any]) -> None:
     names = ("topics", "consumerOffset", "lmqConsumerOffset", "subscriptionGroup", "delayOffset")
     for name, value in zip((*(f"{n}.json" for n in names), "topics.json.bak"), values, strict=True):
-        text = brokerjson.dumps(value).encode("utf-8", "replace")
+        text = fastjson.dumps(value).encode("utf-8", "replace")
         (broker / "config" / name).write_bytes(text)
     with MessageStore(broker) as store:
         summary = Summary()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.errors import ConfigFileUnreadable
 
 #: What fastjson 1.2.76 writes for a map with every kind of value, ``JSON.toJSONString(map, true)``.
@@ -32,25 +32,25 @@ def test_a_brokers_files_come_back_byte_for_byte(golden: Any) -> None:
     assert len(files) == 9
     for path in files:
         text = brokerjson.read_text(path)
-        assert brokerjson.dumps(brokerjson.parse(text)) == text, path.name
+        assert fastjson.dumps(fastjson.parse(text)) == text, path.name
 
 
 def test_fastjsons_own_spelling_of_everything() -> None:
-    value = brokerjson.parse(FASTJSON)
+    value = fastjson.parse(FASTJSON)
     assert value["s"] == '\0\b\t\n\x0b\f\r\x1f "/\\~\x7f\x9f\xa0\u2028\u2029😀'
     assert value["im"] == {1: 2, -3: 4} and value["mm"] == {1: {2: 3}}
-    assert brokerjson.dumps(value) == FASTJSON
+    assert fastjson.dumps(value) == FASTJSON
 
 
 @given(VALUES)
 def test_what_is_written_is_read(value: Any) -> None:
-    assert brokerjson.parse(brokerjson.dumps(value)) == value
+    assert fastjson.parse(fastjson.dumps(value)) == value
 
 
 @given(VALUES)
 def test_plain_json_is_read_as_json(value: Any) -> None:
     text = json.dumps(value, indent=1)
-    assert brokerjson.parse(text, duplicates=[]) == json.loads(text)
+    assert fastjson.parse(text, duplicates=[]) == json.loads(text)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_plain_json_is_read_as_json(value: Any) -> None:
 )
 def test_anything_else_is_refused_with_its_place(text: str, line: int, column: int) -> None:
     with pytest.raises(ConfigFileUnreadable) as caught:
-        brokerjson.parse(text, path="topics.json")
+        fastjson.parse(text, path="topics.json")
     assert (caught.value.line, caught.value.column) == (line, column)
     assert str(caught.value).startswith(f"topics.json, line {line}, column {column}: ")
 
@@ -88,14 +88,14 @@ def test_anything_else_is_refused_with_its_place(text: str, line: int, column: i
 @given(st.text(alphabet='{}[]":,0123456789-+.eE \n\\untrlf\0é', max_size=60))
 def test_bad_text_raises_only_our_error(text: str) -> None:
     try:
-        brokerjson.parse(text)
+        fastjson.parse(text)
     except ConfigFileUnreadable as error:
         assert 1 <= error.line <= text.count("\n") + 1  # type: ignore[operator]
 
 
 def test_duplicates_are_told_and_the_last_one_counts() -> None:
-    twice: list[brokerjson.DuplicateKey] = []
-    assert brokerjson.parse('{"a":1,\n"a":2}', duplicates=twice) == {"a": 2}
+    twice: list[fastjson.DuplicateKey] = []
+    assert fastjson.parse('{"a":1,\n"a":2}', duplicates=twice) == {"a": 2}
     assert twice == [("a", 2, 1)]
 
 
@@ -159,8 +159,8 @@ def test_consumer_offsets_are_of_all_tables_of_both_files(tmp_path: Path) -> Non
 
 def test_keys_that_stand_twice_are_told_by_their_places() -> None:
     text = '{"a":1,\n "a":2, "a":3,\n\n  "b":{"c":1,"c":2},\n"a":4}'
-    found: list[brokerjson.DuplicateKey] = []
-    assert brokerjson.parse(text, duplicates=found) == {"a": 4, "b": {"c": 2}}
+    found: list[fastjson.DuplicateKey] = []
+    assert fastjson.parse(text, duplicates=found) == {"a": 4, "b": {"c": 2}}
     lines = text.split("\n")
     assert [(key, line) for key, line, _ in found] == [("a", 2), ("a", 2), ("c", 4), ("a", 5)]
     for key, line, column in found:
@@ -169,6 +169,6 @@ def test_keys_that_stand_twice_are_told_by_their_places() -> None:
 
 def test_what_fastjson_escapes_in_a_string() -> None:
     """``SerializeWriter``: control characters of both kinds, and the separators of lines."""
-    assert brokerjson.dumps("\x7f\x80\x9f\xa0\u2028\u2029é\x01") == (
+    assert fastjson.dumps("\x7f\x80\x9f\xa0\u2028\u2029é\x01") == (
         '"\\u007F\\u0080\\u009F\xa0\\u2028\\u2029é\\u0001"'
     )

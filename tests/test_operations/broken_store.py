@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.operations.repair import model
 from tests.test_operations.small_store import CONFIG, make_small_store
 
@@ -32,15 +32,15 @@ def make_sound_store(root: Path) -> Path:
     make_small_store(root)
     config = root / "config"
     config.mkdir()
-    (config / "topics.json").write_text(brokerjson.dumps({"topicConfigTable": {}}))
-    (config / "topics.json.bak").write_text(brokerjson.dumps({"topicConfigTable": {}}))
+    (config / "topics.json").write_text(fastjson.dumps({"topicConfigTable": {}}))
+    (config / "topics.json.bak").write_text(fastjson.dumps({"topicConfigTable": {}}))
     with MessageStore(root, CONFIG) as store:
         queue = store.consume_queue("%RETRY%g", 1)
         assert queue is not None
         table = {"%RETRY%g@g": {1: queue.max_offset}, "%RETRY%g@h": {1: 0}}
     # A broker with enableLmq keeps all offsets there.
     offsets = {"lmqOffsetTable": {"%LMQ%one@%LMQ%h": 1}, "offsetTable": table}
-    (config / "lmqConsumerOffset.json").write_text(brokerjson.dumps(offsets))
+    (config / "lmqConsumerOffset.json").write_text(fastjson.dumps(offsets))
     return root
 
 
@@ -72,7 +72,7 @@ def break_store(root: Path, *, is_cut: bool = True) -> Path:
     table = brokerjson.read(offsets)
     table["offsetTable"]["%RETRY%g@g"][1] += 100
     table["lmqOffsetTable"]["%LMQ%one@%LMQ%g"] = 4000
-    offsets.write_text(brokerjson.dumps(table))
+    offsets.write_text(fastjson.dumps(table))
     return root
 
 

@@ -20,7 +20,7 @@ from rmqctl.engine.read.follow import LiveStore, LogFollower
 from rmqctl.engine.record.bodies import decompress
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.record.status import BodyStatus
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import fastjson
 from rmqctl.errors import StoreNotFound
 from rmqctl.operations.look.follow import follow_log
 from rmqctl.operations.look.walk import Selection
@@ -251,12 +251,12 @@ def test_hostile_config_files(cli: Cli, base: Path, name: str) -> None:
 def test_places_of_many_duplicate_keys() -> None:
     """Counted on from one to the next: from the start, a hostile file would take hours."""
     text = "{" + ",\n".join(['"a":1', '"b":2'] * 10_000) + "}"
-    twice: list[brokerjson.DuplicateKey] = []
-    assert brokerjson.parse(text, duplicates=twice) == {"a": 1, "b": 2}
+    twice: list[fastjson.DuplicateKey] = []
+    assert fastjson.parse(text, duplicates=twice) == {"a": 1, "b": 2}
     assert len(twice) == 19_998
     assert twice[0] == ("a", 3, 1) and twice[-1] == ("b", 20_000, 1)
-    on_one_line: list[brokerjson.DuplicateKey] = []
-    brokerjson.parse(text.replace("\n", ""), duplicates=on_one_line)
+    on_one_line: list[fastjson.DuplicateKey] = []
+    fastjson.parse(text.replace("\n", ""), duplicates=on_one_line)
     assert on_one_line[-1] == ("b", 1, 6 * 19_999 + 2)
 
 

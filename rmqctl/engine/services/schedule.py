@@ -23,7 +23,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit, is_ext_addr
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.state.persist import persist
 from rmqctl.engine.write.bulk import PropertyEncoder
 from rmqctl.errors import ConfigFileUnreadable
@@ -97,7 +97,7 @@ def _checked(value: object, path: Path) -> dict[int, int]:
 def encode_delay_offsets(table: dict[int, int]) -> str:
     """The text of ``ScheduleMessageService#encode(true)``, in a broker's order."""
     ordered = dict(sorted(table.items(), key=lambda entry: entry[0] % _TABLE_SIZE))
-    return brokerjson.dumps({"offsetTable": ordered})
+    return fastjson.dumps({"offsetTable": ordered})
 
 
 def save_delay_offsets(root: Path, table: dict[int, int], *, keep_backup: bool = False) -> None:

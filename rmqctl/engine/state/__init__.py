@@ -7,6 +7,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.state.consumeroffsets`
 - :mod:`~rmqctl.engine.state.controller`
 - :mod:`~rmqctl.engine.state.dledger`
+- :mod:`~rmqctl.engine.state.fastjson`
 - :mod:`~rmqctl.engine.state.laterversions`
 - :mod:`~rmqctl.engine.state.orderinfo`
 - :mod:`~rmqctl.engine.state.persist`

@@ -19,7 +19,7 @@ from typing import Any
 from formats.constants import LMQ_PREFIX
 from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.paths import open_for_writing, writing_error
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.state.persist import check_persist, persist
 from rmqctl.errors import ConfigFileUnreadable
 
@@ -58,7 +58,7 @@ class ConsumerOffsets:
         check_persist(self.root, self.name, keep_backup=self.is_backup)
         _note(self.root, journal)
         self.put(changes)
-        persist(self.root, self.name, brokerjson.dumps(self.value), keep_backup=self.is_backup)
+        persist(self.root, self.name, fastjson.dumps(self.value), keep_backup=self.is_backup)
 
     def put(self, changes: dict[int, int]) -> None:
         """Sets offsets in :attr:`value` only, and stores nothing."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.engine.files.owndirectory import OwnDirectory
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.state.rocksdbmanifest import lost_tables
 from rmqctl.engine.state.topicconfig import data_version
 from rmqctl.errors import UnsupportedStore
@@ -264,5 +264,5 @@ def _values(database: Database, family: str, path: Path) -> dict[str | int, Any]
         where = f"{path} ({family})"
         name = key.decode("utf-8", "replace")
         text = value.decode("utf-8", "replace")
-        found[name] = brokerjson.parse(text, path=where, duplicates=[])
+        found[name] = fastjson.parse(text, path=where, duplicates=[])
     return found

@@ -19,7 +19,7 @@ from formats.constants import LONG_MAX
 from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.lock import locked
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.state.laterversions import rocksdb_to_convert
 from rmqctl.engine.state.persist import persist
 from rmqctl.engine.state.rocksdb import config_files
@@ -183,7 +183,7 @@ def convert(
             (staging / paths.CONSUME_QUEUE).mkdir(exist_ok=True)
             durable.sync_directories(staging)
         for name, value in conversion.configs.items():
-            persist(root, name, brokerjson.dumps(value))
+            persist(root, name, fastjson.dumps(value))
         kept = root / kept_name()
         first = [paths.CONSUME_QUEUE] * conversion.makes_queues
         for name in dict.fromkeys([*first, *conversion.databases]):

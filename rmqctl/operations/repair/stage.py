@@ -17,7 +17,7 @@ from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.unfinished import REPAIR
 from rmqctl.engine.messagestore import MessageStore, system_clock
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.engine.state.consumeroffsets import ConsumerOffsets
 from rmqctl.operations.mend.rebuild import check_explained, one_pass, plan_rebuild
@@ -202,7 +202,7 @@ class _Stage:
             value = brokerjson.read_config(self._root, name)
             for step in offsets:
                 self._put_offset(name, value, step)
-            text = brokerjson.dumps(value)
+            text = fastjson.dumps(value)
         else:
             text = brokerjson.read_text(Path(f"{before}{brokerjson.BACKUP}"))
         fresh = self._new / path

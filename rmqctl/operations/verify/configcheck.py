@@ -12,6 +12,7 @@ from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.files.paths import scan_names
 from rmqctl.engine.services.anyqueue import opened_queue, queue_directories
 from rmqctl.engine.state import brokerjson as files
+from rmqctl.engine.state.fastjson import DuplicateKey
 from rmqctl.engine.state.laterversions import config_not_in_files
 from rmqctl.engine.state.orderinfo import CONSUMER_ORDER_INFO, is_order_info
 from rmqctl.engine.state.persist import temporaries
@@ -175,7 +176,7 @@ class _Check:
 
     def _parsed(self, name: str, code: str) -> _Parsed:
         """Reads one file; ``code`` is the code of the finding where it is broken."""
-        duplicates: list[files.DuplicateKey] = []
+        duplicates: list[DuplicateKey] = []
         path = self._path(name)
         try:
             value = files.read(self._directory / name, duplicates)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.constants import LMQ_PREFIX
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.state.brokerjson import consumer_offsets
 from rmqctl.serve.state.topics import TooMany
 
@@ -130,7 +130,7 @@ class Offsets:
         for name, found in zip(brokerjson.OFFSET_TABLES[self.name], parts, strict=False):
             whole[name] = brokerjson.table_of(value, name) | found
         self._stored = {owner: dict(offsets) for owner, offsets in self._table.items()}
-        return brokerjson.dumps(whole)
+        return fastjson.dumps(whole)
 
     def not_saved(self) -> None:
         """The file could not be written: what it has is looked for again."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.constants import LMQ_PREFIX
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.state.topicconfig import (
     PERM_INHERIT,
     TopicConfig,
@@ -166,7 +166,7 @@ class Topics:
         self._value["dataVersion"] = {"counter": counter + 1, "timestamp": now}
         table = brokerjson.table_of(self._value, "topicConfigTable")
         self._value["topicConfigTable"] = table | {name: topic.as_json()}
-        return brokerjson.dumps(self._value)
+        return fastjson.dumps(self._value)
 
     def not_saved(self) -> None:
         """The file could not be written: what it has is looked for again."""
