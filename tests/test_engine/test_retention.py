@@ -13,7 +13,8 @@ import pytest
 from formats import constants
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.services import retention
-from rmqctl.engine.services.retention import EXPIRED, FORCED, Disks, Removal
+from rmqctl.engine.services.deletewhen import Disks, judge
+from rmqctl.engine.services.retention import EXPIRED, FORCED, Removal
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import BrokerConfError, SymbolicLinkRefused
 from tests import golden_data
@@ -78,7 +79,7 @@ def test_how_full_the_disks_are(
 ) -> None:
     disks = Disks([tmp_path], tmp_path / "absent", percent)
     assert disks.log_percent == disks.queue_percent == percent
-    verdict = retention.judge(parse_broker_conf(conf), NOON, disks)
+    verdict = judge(parse_broker_conf(conf), NOON, disks)
     assert verdict == (False, space_full, False, at_once, refuses)
     assert verdict.deletes == space_full
 
@@ -116,7 +117,7 @@ def test_of_several_log_directories_the_emptiest_counts(
         disks = Disks([tmp_path / "a", tmp_path / "b"], tmp_path / "a")
     assert (disks.log_percent, disks.queue_percent) == (60, 90)
     # The queues' disk is judged by itself.
-    assert retention.judge(MessageStoreConfig(), NOON, disks).clean_at_once
+    assert judge(MessageStoreConfig(), NOON, disks).clean_at_once
 
 
 @pytest.mark.parametrize(
@@ -131,15 +132,13 @@ def test_of_several_log_directories_the_emptiest_counts(
 )
 def test_the_hours(tmp_path: Path, when: str, at: int, is_time: bool) -> None:
     config = parse_broker_conf(f"deleteWhen={when}")
-    assert retention.judge(config, at, Disks([tmp_path], tmp_path, 10)).time_up == is_time
+    assert judge(config, at, Disks([tmp_path], tmp_path, 10)).time_up == is_time
 
 
 @pytest.mark.parametrize("when", ["", "four", "04,05", ";", "4;;5", "-4"])
 def test_hours_that_are_none(tmp_path: Path, when: str) -> None:
     with pytest.raises(BrokerConfError, match="deleteWhen"):
-        retention.judge(
-            parse_broker_conf(f"deleteWhen={when}"), FOUR, Disks([tmp_path], tmp_path, 10)
-        )
+        judge(parse_broker_conf(f"deleteWhen={when}"), FOUR, Disks([tmp_path], tmp_path, 10))
 
 
 def test_what_expires(tmp_path: Path) -> None:

@@ -1,11 +1,10 @@
 """Retention: which files a broker deletes, at a given time and with its disks as full as they are.
 
 ``CleanCommitLogService`` deletes the oldest commit log files, at most ten a round and never the
-last one. It deletes files that were not modified for ``fileReservedTime`` hours, and does so in an
-hour of ``deleteWhen``, when a disk is fuller than ``diskMaxUsedSpaceRatio``, or when an operator
-asks for it. Above 85 % it deletes files of any age. Then ``CleanConsumeQueueService`` deletes
-queue and index files before the log's first offset. Rounds come every ten seconds, so an hour is
-enough for everything that has expired.
+last one: those that were not modified for ``fileReservedTime`` hours, or files of any age
+(:mod:`rmqctl.engine.services.deletewhen`). Then ``CleanConsumeQueueService`` deletes queue and
+index files before the log's first offset. Rounds come every ten seconds, so an hour is enough for
+everything that has expired.
 
 Files are deleted in the broker's order, each durably before the next. So an interrupted run leaves
 a valid store, and the next run goes on.
@@ -13,11 +12,9 @@ a valid store, and the next run goes on.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,126 +25,23 @@ from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.queue.ends import queue_end
 from rmqctl.engine.queue.extension import ConsumeQueueExt, ext_offset
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.services.deletewhen import Disks, Verdict, judge
 from rmqctl.engine.settings.logdirectories import log_directories
-from rmqctl.errors import BrokerConfError, CannotRead
+from rmqctl.errors import CannotRead
 
 if TYPE_CHECKING:
     from rmqctl.engine.index.indexservice import IndexService
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 #: ``MappedFileQueue.DELETE_FILES_BATCH_MAX``: the most log files of one round.
 DELETE_FILES_BATCH_MAX = 10
 #: Rounds after ``executeDeleteFilesManually``.
 MAX_MANUAL_DELETE_FILE_TIMES = 20
-#: Per cent of a disk in use: above the first, files of any age are deleted; above the second a
-#: broker also refuses messages.
-DISK_SPACE_CLEAN_FORCIBLY_RATIO = 85
-DISK_SPACE_WARNING_LEVEL_RATIO = 90
 _HOUR = 3_600_000
 
 EXPIRED, FORCED, BEFORE_LOG = "expired", "forced", "before-log"
-
-
-# --- when ------------------------------------------------------------------------------------
-
-
-class Disks:
-    """How full the disks of log and queues are, now and after removals.
-
-    :param percent: every disk counts as this full; None: the system is asked.
-    """
-
-    def __init__(self, logs: Iterable[Path], queues: Path, percent: int | None = None) -> None:
-        self._room: dict[int, int] = {}
-        self._used: dict[int, int] = {}
-        self._logs = [self._add(path, percent) for path in logs]
-        self._queues = self._add(queues, percent)
-
-    def _add(self, path: Path, percent: int | None) -> int:
-        while not path.exists() and path != path.parent:
-            path = path.parent
-        try:
-            device, space = path.stat().st_dev, os.statvfs(path)
-        except OSError as error:
-            raise CannotRead(path=str(path), reason=error.strerror) from error
-        used = (space.f_blocks - space.f_bfree) * space.f_frsize
-        # Space for the superuser only does not count as room.
-        room = used + space.f_bavail * space.f_frsize
-        self._room[device] = room
-        self._used[device] = used if percent is None else room * percent // 100
-        return device
-
-    def _percent(self, device: int) -> int:
-        """Per cent in use, rounded up (``UtilAll#getDiskPartitionSpaceUsedPercent``)."""
-        room = self._room[device]
-        return -(-self._used[device] * 100 // room) if room > 0 else 0
-
-    @property
-    def log_percent(self) -> int:
-        """For the log; if it has several directories, that of the emptiest disk."""
-        return min(map(self._percent, self._logs))
-
-    @property
-    def queue_percent(self) -> int:
-        return self._percent(self._queues)
-
-    def remove(self, removal: Removal) -> None:
-        """Counts a file as removed."""
-        if removal.device in self._used:
-            self._used[removal.device] -= removal.allocated_bytes
-
-
-class Verdict(NamedTuple):
-    """The decision of ``CleanCommitLogService#deleteExpiredFiles`` for a round."""
-
-    time_up: bool
-    space_full: bool
-    manual: bool
-    clean_at_once: bool
-    refuses_messages: bool
-
-    @property
-    def deletes(self) -> bool:
-        return self.time_up or self.space_full or self.manual
-
-
-def judge(config: MessageStoreConfig, at: int, disks: Disks, *, manual: bool = False) -> Verdict:
-    """The decision at a time (ms). Hours are in the local time zone, as in a broker.
-
-    :raises BrokerConfError: ``deleteWhen`` is no list of hours; a broker would delete nothing.
-    """
-    limit = min(max(config.disk_max_used_space_ratio, 10), 95)
-    percents = (disks.log_percent, disks.queue_percent)
-    # If the log's disk is too full, the queues' disk is not asked.
-    asked = percents[:1] if percents[0] > limit else percents
-    at_once = any(percent > DISK_SPACE_CLEAN_FORCIBLY_RATIO for percent in asked)
-    return Verdict(
-        time_up=_is_time(config.delete_when, at),
-        space_full=any(percent > limit for percent in asked),
-        manual=manual,
-        clean_at_once=config.clean_file_forcibly_enable and at_once,
-        refuses_messages=any(percent > DISK_SPACE_WARNING_LEVEL_RATIO for percent in percents),
-    )
-
-
-def _is_time(delete_when: str, at: int) -> bool:
-    """``UtilAll#isItTimeToDo``: whether the hour of ``at`` is in a list such as ``04;16``."""
-    hours = []
-    # Java's split leaves out what is empty at the end.
-    for text in (delete_when.rstrip(";") or delete_when).split(";"):
-        if not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise BrokerConfError(
-                path="deleteWhen", reason=f"{delete_when!r} is not a list of hours such as 04;16"
-            )
-        hours.append(int(text))
-    try:
-        return datetime.fromtimestamp(at / 1000).hour in hours
-    except (ValueError, OverflowError, OSError):
-        return False
-
-
-# --- what ------------------------------------------------------------------------------------
 
 
 class Removal(NamedTuple):
@@ -220,7 +114,7 @@ def plan(
         rest = oldest[len(removals) : len(removals) + DELETE_FILES_BATCH_MAX]
         some = _expired(store.root, rest, at, config, verdict) if verdict.deletes else []
         for removal in some:
-            disks.remove(removal)
+            disks.remove(removal.device, removal.allocated_bytes)
         removals += some
         if not some:
             break
@@ -250,15 +144,19 @@ def _expired(
     that stays, so that the log gets no gap."""
     found = []
     for entry in entries:
-        # A directory of storePathCommitLog need not lie in the store.
-        top = root if entry.path.is_relative_to(root) else entry.path.parent
-        removal = _removal(paths.COMMIT_LOG, top, entry.path, EXPIRED)
+        removal = _of_log(root, entry.path)
         if at < removal.modified_timestamp + config.file_reserved_time * _HOUR:
             if not verdict.clean_at_once:
                 break
             removal = removal._replace(reason=FORCED)
         found.append(removal)
     return found
+
+
+def _of_log(root: Path, path: Path) -> Removal:
+    # A directory of storePathCommitLog need not lie in the store.
+    top = root if path.is_relative_to(root) else path.parent
+    return _removal(paths.COMMIT_LOG, top, path, EXPIRED)
 
 
 def _removal(structure: str, root: Path, path: Path, reason: str) -> Removal:
@@ -298,10 +196,7 @@ def _queue_removals(
         queue = ConsumeQueue(where.path, where.topic, where.queue_id, size, strict=strict)
         try:
             queue.cut(store.min_offset, store.max_offset)
-            old_min = queue.min_offset
-            queue.cut(log_min, store.max_offset)
-            found = QueueRange(old_min, max(queue.min_offset, old_min), queue.max_offset)
-            ranges[where.topic, where.queue_id] = found
+            ranges[where.topic, where.queue_id] = _cut(queue, log_min, store.max_offset)
             entries = queue.files.entries if log_min > 0 else []
             for entry in _before_last(entries, queue.max_offset * UNIT_SIZE):
                 last = queue.unit((entry.file_from_offset + queue.files.file_size) // UNIT_SIZE - 1)
@@ -315,6 +210,13 @@ def _queue_removals(
             queue.close()
 
 
+def _cut(queue: ConsumeQueue | BatchConsumeQueue, log_min: int, log_end: int) -> QueueRange:
+    """Cuts a queue to the log that is left; the range that it had, and has then."""
+    before = queue.min_offset
+    queue.cut(log_min, log_end)
+    return QueueRange(before, max(queue.min_offset, before), queue.max_offset)
+
+
 def _batch_ranges(store: MessageStore, log_min: int) -> dict[tuple[str, int], QueueRange]:
     """The ranges of batch queues (5.x). Their files stay; readers skip units before the log."""
     ranges = {}
@@ -322,10 +224,7 @@ def _batch_ranges(store: MessageStore, log_min: int) -> dict[tuple[str, int], Qu
         queue = store.batch_queue(where.topic, where.queue_id)
         if queue is not None:
             with closing(queue):
-                old_min = queue.min_offset
-                queue.cut(log_min, store.max_offset)
-                found = QueueRange(old_min, max(queue.min_offset, old_min), queue.max_offset)
-                ranges[where.topic, where.queue_id] = found
+                ranges[where.topic, where.queue_id] = _cut(queue, log_min, store.max_offset)
     return ranges
 
 
@@ -367,8 +266,7 @@ def oldest(store: MessageStore, count: int) -> list[Removal]:
     messages in the log any more, in the broker's order. The log has more than ``count`` files."""
     entries, found = store.commit_log.files.entries, []
     for entry in entries[:count]:
-        top = store.root if entry.path.is_relative_to(store.root) else entry.path.parent
-        found.append(_removal(paths.COMMIT_LOG, top, entry.path, EXPIRED))
+        found.append(_of_log(store.root, entry.path))
     log_mins = [store.min_offset, entries[count].file_from_offset]
     found += _queue_removals(store, log_mins, {}, strict=False)
     found += _index_removals(store.root, store.index, log_mins[-1])
