@@ -13,8 +13,9 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.ends import QueueEnd, queue_end
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.state.rocksdbqueues import LastUnit
 from rmqctl.operations.mend import endedqueues
-from rmqctl.operations.mend.endedqueues import LastUnit, ended_queues, write_last_units
+from rmqctl.operations.mend.endedqueues import ended_queues, write_last_units
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import Finding, verify
 

@@ -19,9 +19,9 @@ _UNITS, _OFFSETS = "default", "offset"
 _LAST_OFFSET = LONG_MAX // CQ_STORE_UNIT_SIZE - 1
 
 
-class QueueEnd(NamedTuple):
-    """The last unit of a queue. Size and tags code are None when the database no longer has the
-    unit."""
+class LastUnit(NamedTuple):
+    """The last unit of a queue. ``size`` and ``tags_code`` are None where they are unknown: the
+    database no longer has the unit."""
 
     topic: str
     queue_id: int
@@ -69,8 +69,8 @@ class QueueDatabase:
             if queue is not None and place is not None:
                 yield *queue, place
 
-    def ends(self) -> list[QueueEnd]:
-        """The end of every queue, sorted by topic and queue id."""
+    def ends(self) -> list[LastUnit]:
+        """The last unit of every queue, sorted by topic and queue id."""
         found = []
         for topic, queue_id, place in self.places():
             unit = self.unit(topic, queue_id, place.queue_offset)
@@ -78,7 +78,7 @@ class QueueDatabase:
             if unit is not None and unit.physical_offset == place.physical_offset:
                 size, tags_code = unit.size, unit.tags_code
             at = place.queue_offset, place.physical_offset
-            found.append(QueueEnd(topic, queue_id, *at, size, tags_code))
+            found.append(LastUnit(topic, queue_id, *at, size, tags_code))
         return sorted(found, key=lambda one: one[:2])
 
     def queue_ids(self, topic: str) -> Iterator[int]:
@@ -153,8 +153,8 @@ class QueueDatabase:
         return int(queue_offset)
 
 
-def queue_ends(root: Path, name: str) -> list[QueueEnd]:
-    """The end of every queue in the database ``name``.
+def queue_ends(root: Path, name: str) -> list[LastUnit]:
+    """The last unit of every queue in the database ``name``.
 
     :raises RocksDBMissing, RocksDBUnreadable: it cannot be read.
     """

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 from formats.constants import LONG_MAX, PRE_BLANK_UNIT
 from rmqctl.engine.files import durable, paths
@@ -19,6 +18,7 @@ from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
 from rmqctl.engine.queue.consumequeue import UNIT, is_ext_addr
 from rmqctl.engine.queue.ends import queue_end
+from rmqctl.engine.state.rocksdbqueues import LastUnit
 from rmqctl.operations.mend.rebuildplan import RebuildPlan, log_range_now
 
 #: The size that is stored in a unit whose record is gone and whose real size is unknown: any
@@ -26,18 +26,6 @@ from rmqctl.operations.mend.rebuildplan import RebuildPlan, log_range_now
 _UNKNOWN_SIZE = 1
 #: Bytes before a last unit: the queue files of no broker are longer than some megabytes.
 _MOST_BEFORE = 64 << 20
-
-
-class LastUnit(NamedTuple):
-    """The last unit of an ended queue. Its record is gone; ``size`` and ``tags_code`` are None
-    where they are unknown."""
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-    physical_offset: int
-    size: int | None
-    tags_code: int | None
 
 
 def keep_ended_queues(plan: RebuildPlan, building: Path) -> int:

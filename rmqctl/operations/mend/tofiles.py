@@ -23,9 +23,9 @@ from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.state.laterversions import rocksdb_to_convert
 from rmqctl.engine.state.persist import persist
 from rmqctl.engine.state.rocksdb import config_files
-from rmqctl.engine.state.rocksdbqueues import QueueEnd, queue_ends
+from rmqctl.engine.state.rocksdbqueues import LastUnit, queue_ends
 from rmqctl.errors import NeedsConsent, UsageError
-from rmqctl.operations.mend.endedqueues import LastUnit, write_last_units
+from rmqctl.operations.mend.endedqueues import write_last_units
 from rmqctl.operations.mend.rebuild import RebuildSummary, check_explained, one_pass
 from rmqctl.operations.mend.rebuildplan import RebuildPlan, as_it_is_now, plan_rebuild
 from rmqctl.operations.mend.recovery import why_not_in_order
@@ -56,7 +56,7 @@ class Conversion:
     #: Whether the databases are not to be read.
     from_log_alone: bool = False
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    ends: list[QueueEnd] = field(default_factory=list)
+    ends: list[LastUnit] = field(default_factory=list)
     ended: int = 0
     #: The next queue offsets, given by the caller, of queues whose messages have all expired.
     min_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -136,7 +136,7 @@ def plan_conversion(
     return conversion
 
 
-def _stated_ends(plan: RebuildPlan, min_offsets: Mapping[tuple[str, int], int]) -> list[QueueEnd]:
+def _stated_ends(plan: RebuildPlan, min_offsets: Mapping[tuple[str, int], int]) -> list[LastUnit]:
     """Queues that go on at these offsets. The last unit of each gets the physical offset of a
     record right before the log's first file."""
     found = []
@@ -151,7 +151,7 @@ def _stated_ends(plan: RebuildPlan, min_offsets: Mapping[tuple[str, int], int]) 
             )
         if offset:
             place = plan.log_min_offset - 1
-            found.append(QueueEnd(topic, queue_id, offset - 1, place, None, None))
+            found.append(LastUnit(topic, queue_id, offset - 1, place, None, None))
     return found
 
 
@@ -203,5 +203,5 @@ def _write_ends(conversion: Conversion, staging: Path) -> int:
         for topic, queue_id in sorted(conversion.min_offsets)
         if (queues / topic / str(queue_id)).exists()
     ]
-    ends = (LastUnit(*end) for end in conversion.ends if end.physical_offset < start)
+    ends = (end for end in conversion.ends if end.physical_offset < start)
     return write_last_units(staging, ends, conversion.plan.consume_queue_file_size)
