@@ -104,6 +104,21 @@ class MappedFile:
         return cls(path, open_for_reading(path), file_from_offset, False)
 
     @classmethod
+    def head(cls, path: Path, size: int) -> bytes | None:
+        """The first ``size`` bytes of a file; None when it is absent, or shorter.
+
+        :raises CannotRead: the system refuses to read it.
+        """
+        if not path.exists():
+            return None
+        mapped = cls.open(path)
+        try:
+            data = mapped.read(0, size)
+        finally:
+            mapped.close()
+        return data if len(data) == size else None
+
+    @classmethod
     def open_writable(
         cls, root: Path, path: Path, file_from_offset: int = 0, unsynced: Unsynced | None = None
     ) -> MappedFile:

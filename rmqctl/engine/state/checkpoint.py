@@ -59,15 +59,8 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 
     :raises CannotRead: the system refuses to read it.
     """
-    if not path.exists():
-        return None
-    mapped = MappedFile.open(path)
-    try:
-        if mapped.size < _FIELDS.size:
-            return None
-        return Checkpoint._make(_FIELDS.unpack(mapped.read(0, _FIELDS.size)))
-    finally:
-        mapped.close()
+    data = MappedFile.head(path, _FIELDS.size)
+    return None if data is None else Checkpoint._make(_FIELDS.unpack(data))
 
 
 def write_checkpoint(root: Path, path: Path, checkpoint: Checkpoint) -> None:

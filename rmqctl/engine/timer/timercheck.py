@@ -29,15 +29,8 @@ def read_timer_checkpoint(path: Path) -> TimerCheckpoint | None:
 
     :raises CannotRead: the system refuses to read it.
     """
-    if not path.exists():
-        return None
-    mapped = MappedFile.open(path)
-    try:
-        if mapped.size < _FIELDS.size:
-            return None
-        return TimerCheckpoint._make(_FIELDS.unpack(mapped.read(0, _FIELDS.size)))
-    finally:
-        mapped.close()
+    data = MappedFile.head(path, _FIELDS.size)
+    return None if data is None else TimerCheckpoint._make(_FIELDS.unpack(data))
 
 
 def encode(checkpoint: TimerCheckpoint) -> bytes:

@@ -61,6 +61,8 @@ class QueueState:
     was_removed: bool = False
     written_end: int | None = None
     spans: list[FindingSpan] = field(default_factory=list)
+    #: The advice of this queue's findings, if it is not that of their codes.
+    advice: str | None = None
 
     @property
     def first_queue_offset(self) -> int:
@@ -72,9 +74,6 @@ class QueueState:
         """Notes that the next ``count`` records have their units at ``proven_end``."""
         self.proven_end += count
         self.next_offset = self.proven_end
-
-    #: The advice of this queue's findings, if it is not that of their codes.
-    advice: str | None = None
 
     def position(self, queue_offset: int) -> int | None:
         """The position (bytes) in its file of the unit at a queue offset; None if the queue is not
