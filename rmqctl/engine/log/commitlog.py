@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from formats import layouts
+from formats.layouts import RecordPrefix
 from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
 from rmqctl.engine.files.keptpages import KeptPages
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import (
+    LONGEST_PREFIX,
+    TAILS,
     Blank,
     Damage,
     End,
     Entry,
     Record,
     find_next,
+    prefix_at,
     read_entry_of,
     read_plain_entry_of,
 )
@@ -129,6 +133,15 @@ class CommitLog:
     def entry_at(self, physical_offset: int) -> Entry:
         """The entry at an offset; :raises NoRecordAt: the offset lies in no file."""
         return read_entry_of(*self.locate(physical_offset))
+
+    def first_prefix(self, number: int) -> RecordPrefix | None:
+        """The fixed fields of the record at the front of a file, whatever place it names; None: no
+        record begins there, by its magic code."""
+        mapped = self.files.file(number)
+        mapped.load_entry(0)
+        head = mapped.read_aside(0, LONGEST_PREFIX)
+        found = prefix_at(head, 0, len(head))
+        return found if found is not None and found.magic_code in TAILS else None
 
     def record_at(self, physical_offset: int) -> Record:
         """The record that starts at an offset; :raises NoRecordAt: none does."""

@@ -18,15 +18,12 @@ from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog, Step
 from rmqctl.engine.log.end import BAD_DELAY, MISPLACED_FILE, NEAR, LogEnd, is_of_other_file
 from rmqctl.engine.log.misnamed import file_name, place_in_file
 from rmqctl.engine.record.record import (
-    LONGEST_PREFIX,
-    TAILS,
     Blank,
     Damage,
     End,
     Record,
     body_seen,
     crc_matches,
-    prefix_at,
     read_entry_of,
 )
 from rmqctl.errors import DamagedStore, InternalError
@@ -202,15 +199,10 @@ def _swapped_file(log: CommitLog, start: int) -> Damage | None:
     number, position = _place(log, start)
     if log.files.framed or number == len(log.files.entries) or position:
         return None
-    entry, mapped = log.files.entries[number], log.files.file(number)
-    mapped.load_entry(0)
-    head = mapped.read_aside(0, LONGEST_PREFIX)
-    first = prefix_at(head, 0, len(head))
-    if first is None or first.magic_code not in TAILS:
+    entry, first = log.files.entries[number], log.first_prefix(number)
+    if first is None or not is_of_other_file(entry, first.physical_offset, log.file_size):
         return None
     named = first.physical_offset
-    if not is_of_other_file(entry, named, log.file_size):
-        return None
     return Damage(start, 0, MISPLACED_FILE, entry.path.name, str(named))
 
 

@@ -27,7 +27,7 @@ from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.engine.queue.ends import QueueEnd, queue_end
 from rmqctl.engine.queue.recovery import first_astray, first_beyond, written_units
-from rmqctl.engine.record.record import LONGEST_PREFIX, TAILS, Record, prefix_at
+from rmqctl.engine.record.record import Record
 from rmqctl.engine.start.logend import end_behind, find_end
 from rmqctl.engine.start.model import Hole, QueueCut, ScanStart, StartPlan, StoreFiles
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
@@ -92,11 +92,8 @@ def first_timestamp(log: CommitLog, number: int) -> int | None:
     """Store time (ms) of a file's first record; None if no record begins there, by magic code and
     place. The engine also takes a record of another place: then it reads a file that somebody has
     copied there, and leaves all files before it out."""
-    mapped = log.files.file(number)
-    mapped.load_entry(0)
-    head = mapped.read_aside(0, LONGEST_PREFIX)
-    first = prefix_at(head, 0, len(head))
-    if first is None or first.magic_code not in TAILS:
+    first = log.first_prefix(number)
+    if first is None:
         return None
     at_home = first.physical_offset == log.files.entries[number].file_from_offset
     return first.store_timestamp if at_home else None
