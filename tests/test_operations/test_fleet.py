@@ -20,7 +20,7 @@ from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.scan.ranges import PartScan, plan_parts
 from rmqctl.engine.scan.scanner import Scanner
-from rmqctl.errors import NoFileToWrite, OutputInUse, UsageError
+from rmqctl.errors import CannotWrite, NoFileToWrite, OutputInUse, UsageError
 from rmqctl.operations.fleet import looking, processes
 from rmqctl.operations.fleet.counting import Count, counted, gathered
 from rmqctl.operations.fleet.looking import Task, fields, row
@@ -265,6 +265,16 @@ def test_a_kept_row_with_changed_bytes_is_none_or_the_same(
             none += found is None
             assert found is None or found["errors"] in (300, None), found
         assert none > 100
+
+
+def test_a_state_that_cannot_be_cleared_is_told_and_let_go(tmp_path: Path) -> None:
+    left = tmp_path / "verify/.a.parquet.b"
+    left.mkdir(parents=True)
+    with pytest.raises(CannotWrite):
+        State(tmp_path, "verify")
+    left.rmdir()
+    with State(tmp_path, "verify"):
+        pass
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "rows", "null"])

@@ -75,13 +75,7 @@ def made_anew(building: Path, place: Path, *, is_kept: bool = False) -> int:
         raise NoDirectoryToWriteTo(path=str(building))
     building.mkdir(parents=True, exist_ok=True)
     lock = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise OutputInUse(path=str(place)) from None
-    except OSError:
-        pass  # Network file systems may not lock directories.
+    lock_directory(lock, place)
     try:
         for entry in () if is_kept else os.scandir(building):
             if entry.is_dir(follow_symlinks=False):
@@ -92,3 +86,18 @@ def made_anew(building: Path, place: Path, *, is_kept: bool = False) -> int:
         os.close(lock)
         raise
     return lock
+
+
+def lock_directory(descriptor: int, place: Path) -> None:
+    """Locks an open directory, until its descriptor is closed.
+
+    :param place: what an error names.
+    :raises OutputInUse: another process holds the lock; the descriptor is closed.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise OutputInUse(path=str(place)) from None
+    except OSError:
+        pass  # Network file systems may not lock directories.

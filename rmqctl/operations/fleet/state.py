@@ -7,7 +7,6 @@ configuration, question and version of rmqctl are the same.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterable
 from hashlib import sha256
@@ -15,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl import __version__
+from rmqctl.engine.files.newdirectory import lock_directory
 from rmqctl.engine.files.paths import writing_error
-from rmqctl.errors import CannotRead, CannotWrite, OutputInUse
+from rmqctl.errors import CannotRead, CannotWrite
 from rmqctl.operations.fleet.looking import fields
 from rmqctl.operations.fleet.stores import FleetStore
 from rmqctl.rows.fleets import FleetStoreRow
@@ -54,17 +54,15 @@ class State:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+            lock_directory(self._lock, self._directory)
+            try:
+                for left in self._directory.glob(".*.parquet.*"):
+                    left.unlink(missing_ok=True)  # Of a run that was killed.
+            except BaseException:
+                os.close(self._lock)
+                raise
         except OSError as error:
             raise CannotWrite(path=str(self._directory), reason=error.strerror) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise OutputInUse(path=str(self._directory)) from None
-        except OSError:
-            pass  # Network file systems may not lock directories.
-        for left in self._directory.glob(".*.parquet.*"):
-            left.unlink(missing_ok=True)  # Of a run that was killed.
 
     def __enter__(self) -> State:
         return self
