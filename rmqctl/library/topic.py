@@ -7,6 +7,7 @@ from heapq import merge
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.services.anyqueue import queue_directories
 from rmqctl.library.messages import Messages
 from rmqctl.library.queue import Queue, QueueMessages
 
@@ -68,12 +69,7 @@ def queue_ids(store: Store, topic: str) -> list[int]:
 
     :raises CannotRead: the system refuses to list them. :raises ValueError: the store is closed.
     """
-    engine = store.engine
-    numbers = [where.queue_id for where in engine.queues.directories_of(topic)]
-    if topic not in engine.dispatcher.batch_topics:
-        return numbers
-    batches = [where.queue_id for where in engine.batch_queues() if where.topic == topic]
-    return sorted({*numbers, *batches})
+    return sorted({where.queue_id for where in queue_directories(store.engine, topic)})
 
 
 class Queues(Mapping[int, Queue]):

@@ -17,6 +17,7 @@ from rmqctl.engine.queue import queuetable
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.queue.ends import QueueEnd, queue_end
 from rmqctl.engine.services import retention
+from rmqctl.engine.services.anyqueue import queue_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.start.lastrecord import last_record, proven_last
 from rmqctl.engine.start.logend import find_end
@@ -28,6 +29,7 @@ from rmqctl.operations.look.pull import pull
 from rmqctl.operations.look.queues import queues
 from rmqctl.operations.look.topics import unit_bytes
 from rmqctl.operations.look.walk import Selection, walk_commit_log
+from rmqctl.operations.look.walkqueues import walk_queues
 from tests import golden_data
 from tests.test_safety.support import Clock, message, small_config
 
@@ -96,6 +98,30 @@ def test_who_looks_at_the_log_opens_no_queue(
     seen = topics_looked_at(many, monkeypatch, do)
     # Three queues' files say how long they are.
     assert seen <= {"topic00", "topic01", "topic02"}
+
+
+def listed(store: MessageStore) -> object:
+    return list(queues(store, "topic20"))[:-1]
+
+
+def walked_queue(store: MessageStore) -> object:
+    return list(walk_queues(store, Selection(topic="topic20")))
+
+
+def numbered(store: MessageStore) -> object:
+    return list(queue_directories(store, "topic20"))
+
+
+@pytest.mark.parametrize("look", [listed, walked_queue, numbered])
+def test_who_looks_at_a_topic_looks_at_no_other(
+    many: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[MessageStore], object]
+) -> None:
+    def do() -> None:
+        with MessageStore(many, CONFIG) as store:
+            assert look(store)
+
+    seen = topics_looked_at(many, monkeypatch, do)
+    assert seen <= {"topic00", "topic01", "topic02", "topic20", f"topic{QUEUES - 1}"}
 
 
 def test_a_pull_opens_its_queue_and_the_one_of_the_last_record(

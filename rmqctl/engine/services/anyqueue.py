@@ -89,11 +89,14 @@ class _OfBatches(AnyQueue):
         return None if unit is None else unit.base_offset
 
 
-def queue_directories(store: Store) -> Iterator[QueueDirectory]:
-    """Every queue with a directory: consume queues, then batch queues."""
-    yield from store.queues.directories()
-    if store.dispatcher.batch_topics:
+def queue_directories(store: Store, topic: str | None = None) -> Iterator[QueueDirectory]:
+    """Every queue with a directory, of one topic or of all: consume queues, then batch queues."""
+    table = store.queues
+    yield from table.directories() if topic is None else table.directories_of(topic)
+    if topic is None and store.dispatcher.batch_topics:
         yield from store.batch_queues()
+    elif topic in store.dispatcher.batch_topics:
+        yield from (where for where in store.batch_queues() if where.topic == topic)
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def check_progress(store: MessageStore, queue_id: int) -> CheckProgress:
 
 def half_queue_ids(store: MessageStore) -> list[int]:
     """Queue ids of the half topic; a broker of 4.9.3 has only 0."""
-    return [where.queue_id for where in store.queues.directories() if where.topic == HALF_TOPIC]
+    return [where.queue_id for where in store.queues.directories_of(HALF_TOPIC)]
 
 
 class Op(NamedTuple):

@@ -134,8 +134,8 @@ def _check_no_member(root: Path, config: MessageStoreConfig) -> None:
 
 def _queues(store: MessageStore, request: Request) -> Iterator[AnyQueue]:
     found = False
-    for where in queue_directories(store):
-        if where.topic == request.topic and request.queue_id in (None, where.queue_id):
+    for where in queue_directories(store, request.topic):
+        if request.queue_id in (None, where.queue_id):
             with opened_queue(store, where.topic, where.queue_id) as queue:
                 if queue is not None:
                     found = True

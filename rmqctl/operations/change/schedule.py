@@ -58,7 +58,7 @@ def due_of(store: MessageStore, level: int, until: int, now: int) -> Due:
 
 def scheduled_levels(store: MessageStore) -> list[int]:
     """The levels that have a queue."""
-    return [where.queue_id + 1 for where in store.queues.directories() if where.topic == _TOPIC]
+    return [where.queue_id + 1 for where in store.queues.directories_of(_TOPIC)]
 
 
 def delay_levels(store: MessageStore, now: int) -> Iterator[DelayLevelRow | ScheduleLsSummary]:

@@ -54,8 +54,9 @@ def _place(row: QueueRow) -> tuple[str, int]:
 
 
 def _rows(store: MessageStore, topic: str | None, queue_id: int | None) -> Iterator[QueueRow]:
-    for where in store.queues.directories():
-        if topic not in (None, where.topic) or queue_id not in (None, where.queue_id):
+    queues = store.queues
+    for where in queues.directories() if topic is None else queues.directories_of(topic):
+        if queue_id not in (None, where.queue_id):
             continue
         queue = store.consume_queue(where.topic, where.queue_id)
         if queue is None:

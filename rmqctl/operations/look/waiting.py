@@ -81,9 +81,7 @@ def _due_rows(found: _Found) -> Iterable[DueStatsRow]:
 def _delayed(store: MessageStore, found: _Found) -> None:
     """Adds the delayed messages of every level, from the offset at which a broker goes on."""
     offsets = schedule.load_delay_offsets(store.root).table
-    for where in store.queues.directories():
-        if where.topic != _TOPIC:
-            continue
+    for where in store.queues.directories_of(_TOPIC):
         level = where.queue_id + 1
         queue = store.consume_queue(_TOPIC, where.queue_id)
         if queue is None:

@@ -82,10 +82,11 @@ def _walked_files(
 ) -> Iterator[Any]:
     units = damages = queues = 0
     rows_left = what.limit if what.limit is not None else LONG_MAX
-    for where in store.queues.directories():
+    table, topic = store.queues, what.topic
+    for where in table.directories() if topic is None else table.directories_of(topic):
         if rows_left == 0:
             break
-        if what.topic not in (None, where.topic) or what.queue_id not in (None, where.queue_id):
+        if what.queue_id not in (None, where.queue_id):
             continue
         queues += 1
         queue = store.queues.as_stored(where)

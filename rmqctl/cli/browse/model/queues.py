@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.cli.browse.model.lines import DIM, WARNING, Column, Counted, Line, Place, Stop, go_on
 from rmqctl.cli.browse.model.shown import to_the_second
-from rmqctl.engine.services.anyqueue import opened_queue
+from rmqctl.engine.services.anyqueue import opened_queue, queue_directories
 from rmqctl.operations.look.topics import TopicList, list_topics, look_at_topic
 
 if TYPE_CHECKING:
@@ -99,12 +99,8 @@ class Queues(Counted):
         self.queue_ids: list[int] = []
 
     def prepare(self, stop: Stop) -> None:
-        of_batches = (
-            where.queue_id for where in self._store.batch_queues() if where.topic == self.topic
-        )
-        of_units = (where.queue_id for where in self._store.queues.directories_of(self.topic))
-        known = self.topic in self._store.dispatcher.batch_topics
-        self.queue_ids = sorted({*of_units, *(of_batches if known else ())})
+        found = queue_directories(self._store, self.topic)
+        self.queue_ids = sorted({where.queue_id for where in found})
 
     def count(self) -> int:
         return len(self.queue_ids)
