@@ -219,12 +219,26 @@ class CommitLog:
         """:meth:`walk`, but records that ``read`` takes come as its stretches."""
         return self._walk(start, end, read)
 
+    def first_file(self, start: int | None) -> int:
+        """Number of the file with which a walk from ``start`` begins; -1: no file has it.
+
+        A file without a byte holds no offset, but a walk begins with it too: it goes on behind it.
+        """
+        entries = self.files.entries
+        if start is None:
+            return 0 if entries else -1
+        number = self.files.index_of(start)
+        if number < 0:
+            places = (entry.file_from_offset for entry in entries)
+            number = next((n for n, place in enumerate(places) if place == start), -1)
+        return number
+
     def _walk(
         self, start: int | None, end: int | None, read: StretchReader[S] | None
     ) -> Iterator[Any]:
-        number = 0 if start is None else self.files.index_of(start)
         entries = self.files.entries
-        if number < 0 or not entries:
+        number = self.first_file(start)
+        if number < 0:
             yield End(max(start or 0, self.min_offset))
             return
         position = 0 if start is None else start - entries[number].file_from_offset

@@ -103,8 +103,8 @@ class Scanner:
         :param kept: bytes of a window of pages that stay mapped.
         """
         entries, kept_pages = self.log.files.entries, self.log.kept_pages
-        number = 0 if start is None else self.log.files.index_of(start)
-        if number < 0 or not entries:
+        number = self.log.first_file(start)
+        if number < 0:
             yield End(max(start or 0, self.log.min_offset))
             return
         position = 0 if start is None else start - entries[number].file_from_offset
