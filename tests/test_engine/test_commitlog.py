@@ -148,7 +148,7 @@ def test_a_record_that_lands_behind_the_scanners_look(
     ("where", "name"),
     [
         (commitlog, "find_next"),
-        (CommitLog, "_holds_data"),
+        (CommitLog, "holds_data"),
         (MappedFile, "first_nonzero"),
     ],
 )

@@ -439,7 +439,8 @@ def _row(structure: str, root: Path, row: Row) -> dict[str, Any]:
             result["damage"] = f"{row['reason']}: expected {row['expected']}, found {row['found']}"
         else:
             result |= {name: row[name] for name in ("topic", "queue_id", "queue_offset")}
-            result["damage"] = f"{row['reason']}: expected {row['length']} units, found zeros"
+            lacks = f"{row['length']} units" if row["expected"] == "units" else row["expected"]
+            result["damage"] = f"{row['reason']}: expected {lacks}, found {row['found']}"
         return result
     result |= {name: row[name] for name in result.keys() & row.keys()}
     result["status"] = row.get("status", "ok")

@@ -90,6 +90,66 @@ def test_damage_is_where_the_walk_says(golden: Golden, case: str, tmp_path: Path
             assert read_rows(settings) == expected
 
 
+@pytest.mark.parametrize("split_bytes", SPLITS)
+@pytest.mark.parametrize("numbers", [[0], [2], [6], [0, 1], [2, 3]], ids=str)
+def test_log_files_without_a_byte(
+    golden: Golden, tmp_path: Path, numbers: list[int], split_bytes: int
+) -> None:
+    """The log goes on behind them. The store ``crash`` ends before its file 5: there nothing is
+    missing."""
+    for name in ("basic", "crash"):
+        root = copy_tree(golden(name), tmp_path / name)
+        for number in numbers:
+            path = root / "commitlog" / f"{number * 65536:020d}"
+            path.touch()
+            os.truncate(path, 0)
+        settings = ReadSettings(
+            "commitlog", [str(root)], broker_conf(name), check_crc=True, split_bytes=split_bytes
+        )
+        assert read_rows(settings) == engine_rows("commitlog", root, broker_conf(name))
+
+
+def test_a_log_file_that_is_missing_behind_a_full_one(golden: Golden, tmp_path: Path) -> None:
+    """That is damage, though only zeros follow."""
+    root = copy_tree(golden("crash"), tmp_path / "store")
+    (root / "commitlog" / f"{262144:020d}").unlink()
+    rows = read_rows(ReadSettings("commitlog", [str(root)], broker_conf("crash"), check_crc=True))
+    assert rows == engine_rows("commitlog", root, broker_conf("crash"))
+    assert str(rows[-1]["damage"]).startswith("commitlog-file-missing")
+
+
+@pytest.mark.parametrize("split_bytes", SPLITS)
+@pytest.mark.parametrize("size", [0, 190, 200, 1001])
+@pytest.mark.parametrize("number", [0, 2])
+def test_queue_files_of_a_wrong_length_have_units(
+    golden: Golden, tmp_path: Path, number: int, size: int, split_bytes: int
+) -> None:
+    """The walk reads them as far as they have some, and says what they lack."""
+    root = copy_tree(golden("batch"), tmp_path / "store")
+    os.truncate(root / "consumequeue/TopicBatch/0" / f"{number * 1000:020d}", size)
+    settings = ReadSettings("queue", [str(root)], broker_conf("batch"), split_bytes=split_bytes)
+    assert read_rows(settings) == engine_rows("queue", root, broker_conf("batch"))
+
+
+@pytest.mark.parametrize("split_bytes", SPLITS)
+def test_units_of_a_queue_with_foreign_things(
+    golden: Golden, tmp_path: Path, split_bytes: int
+) -> None:
+    """What has the name of a file and is none is a row each; all other files are read."""
+    root, config = copy_tree(golden("batch"), tmp_path / "store"), broker_conf("batch")
+    queue = root / "consumequeue/TopicBatch/0"
+    (queue / f"{1000:020d}").unlink()
+    (queue / f"{1000:020d}").mkdir()
+    (queue / f"{3000:020d}").symlink_to("/no/such/file")
+    (queue / f"{2000:020d}").rename(queue / f"{4020:020d}")
+    rows = read_rows(ReadSettings("queue", [str(root)], config, split_bytes=split_bytes))
+    told = [row for row in rows if row["status"] == "damage" and row["queue_offset"] is None]
+    assert [row for row in rows if row not in told] == engine_rows("queue", root, config)
+    texts = "1000: it is not a regular", "3000: it is not a regular", "4020 is in the place of"
+    for row, text in zip(told, texts, strict=True):
+        assert text in row["damage"] and (row["topic"], row["queue_id"]) == ("TopicBatch", 0)
+
+
 @pytest.mark.parametrize("name", ["basic", "broker", "delay"])
 def test_through_spark(spark: SparkSession, golden: Golden, name: str) -> None:
     root, conf = golden(name), broker_conf_text(name)

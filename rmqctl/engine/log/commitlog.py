@@ -313,7 +313,7 @@ class CommitLog:
         following = mapped.size if takes_rest else find_next(mapped, position + 1)
         if following < mapped.size:
             return Step(entry._replace(length=following - position), number, following)
-        if takes_rest or self._holds_data(number + 1):
+        if takes_rest or self.holds_data(number + 1):
             rest = entry._replace(length=mapped.size - position)
             return Step(rest, *self._next_file(number))
         residue = mapped.size - mapped.first_nonzero(position, mapped.size)
@@ -333,7 +333,7 @@ class CommitLog:
         )
         return number + 1, 0 if adjacent else -1
 
-    def _holds_data(self, number: int) -> bool:
+    def holds_data(self, number: int) -> bool:
         """Whether the file ``number``, or a later one, holds anything but zeros. A crashed append
         leaves nothing there, so bytes in front of such a file are damage, and not the end."""
         for later in range(number, len(self.files.entries)):

@@ -98,7 +98,7 @@ def _walked_files(
         if lines is not None:
             lines.most = rows_left
         try:
-            entries = chain(_file_holes(queue), written_units(queue, offset, lines))
+            entries = chain(file_holes(queue), written_units(queue, offset, lines))
             for queue_offset, unit in entries:
                 row: UnitRow | QueueDamageRow
                 if isinstance(unit, Lines):
@@ -186,7 +186,7 @@ class Hole(NamedTuple):
     found: str = "zeros"
 
 
-def _file_holes(queue: ConsumeQueue) -> Iterator[tuple[int, Hole]]:
+def file_holes(queue: ConsumeQueue) -> Iterator[tuple[int, Hole]]:
     """``(queue offset, hole)`` for what files of a wrong length lack, and for missing files."""
     file_size = queue.files.file_size
     end = None

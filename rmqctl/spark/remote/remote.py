@@ -157,17 +157,16 @@ class RemoteStore:
         ]
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """One queue. Its files are fetched as a whole when they are needed.
-
-        :raises FileLengthContradiction: its files do not have the same length.
-        """
+        """One queue. Its files are fetched as a whole when they are needed. Without a configured
+        size they have that of most of them."""
         paths.check_topic_directory(topic)
         files = RemoteFiles(self, f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}", keep=2, whole=True)
         size = self._config.mapped_file_size_consume_queue
         if files.entries and not self._config.is_explicit("mapped_file_size_consume_queue"):
-            size = files.entries[0].size
+            sizes = [entry.size for entry in files.entries]
+            size = max(sizes, key=sizes.count)
         files.file_size = size
-        return ConsumeQueue(_NOWHERE, topic, queue_id, size, files=files, strict=True)
+        return ConsumeQueue(_NOWHERE, topic, queue_id, size, files=files)
 
     def index_names(self) -> list[str]:
         return [n for n, size in self.names(paths.INDEX) if size is not None and is_index_name(n)]

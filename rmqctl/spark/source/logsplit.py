@@ -40,9 +40,15 @@ def log_batches(
     log = None
     try:
         log = open_log(split.store, settings.config)
-        if log.files.index_of(split.start) < 0:
+        number = log.first_file(split.start)
+        if number < 0:
             text = f"no commit log file holds offset {split.start} on this machine"
             yield problem_batch(schema, source, text, physical_offset=split.start)
+            return
+        if not log.files.entries[number].size:
+            entry = log.step(number, 0).entry
+            if isinstance(entry, Damage):
+                yield damage_batch(entry, schema, source)
             return
         yield from _Reading(log, split, settings, bounds, schema).batches()
     except (RmqctlError, OSError) as error:

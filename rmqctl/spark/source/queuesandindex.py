@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 from formats import constants
 from rmqctl.arrow.arrays import ARROW_TYPES, problem_batch, times
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.filequeue import FileMisnamed
 from rmqctl.engine.index.geometry import known_geometry
 from rmqctl.engine.index.header import item_store_time
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService
-from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype, whole_units
 from rmqctl.engine.settings.filesizes import consume_queue_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import NotAFile, RmqctlError
+from rmqctl.operations.look.walkqueues import file_holes
 from rmqctl.rows.columns import STRUCTURES, Source
 from rmqctl.spark.remote import remote
 from rmqctl.spark.session.staging import is_remote
@@ -63,14 +65,15 @@ def _opener(store: str, config: MessageStoreConfig) -> Callable[[Part], ConsumeQ
 
     def opened(part: Part) -> ConsumeQueue:
         where = root / paths.CONSUME_QUEUE / part.name / str(part.queue_id)
-        return ConsumeQueue(where, part.name, part.queue_id, file_size(), strict=True)
+        return ConsumeQueue(where, part.name, part.queue_id, file_size())
 
     return opened
 
 
 class _Queue:
     """Reads the files of one queue. A unit of zeros was never written. It is damage if a later unit
-    was written, and else the end of the queue."""
+    was written, and else the end of the queue. A file of a wrong length is read as far as it has
+    units."""
 
     def __init__(
         self, queue: ConsumeQueue, source: Source, bounds: Bounds, schema: pa.Schema
@@ -80,19 +83,16 @@ class _Queue:
     def batches(self, first_file: int, end_file: int) -> Iterator[pa.RecordBatch]:
         entries = self._queue.files.entries
         if end_file > len(entries):
-            yield problem_batch(
-                self._schema,
-                self._source,
-                f"the queue has {len(entries)} files on this machine, the plan {end_file}",
-                topic=self._queue.topic,
-                queue_id=self._queue.queue_id,
-            )
+            text = f"the queue has {len(entries)} files on this machine, the plan {end_file}"
+            yield self._problem(text)
+        if not first_file:
+            yield from self._irregular()
         expected = self._place_before(first_file)
         for number in range(first_file, min(end_file, len(entries))):
-            start = entries[number].file_from_offset // UNIT_SIZE
-            if number and self._ends_at_file_end(number - 1, expected):
+            start, end = self._range(number)
+            if number and expected == self._range(number - 1)[1]:
                 expected = start
-            for at, window in self._written(number):
+            for at, window in self._written(number, end):
                 if at > expected:
                     yield self._hole(expected, at - expected)
                 batch = self._units(at, window)
@@ -100,33 +100,52 @@ class _Queue:
                     yield batch
                 expected = at + len(window)
 
+    def _irregular(self) -> Iterator[pa.RecordBatch]:
+        """What is wrong with the queue's files: rows for what has a file's name and is none, for a
+        name that fits none, and for each stretch that files lack."""
+        files = self._queue.files
+        for entry in files.irregular:
+            if entry.size < 0:
+                error = NotAFile(path=str(entry.path), reason=paths.NOT_REGULAR)
+                yield self._problem(str(error))
+        try:
+            files.check_names()
+        except FileMisnamed as error:
+            yield self._problem(str(error))
+        for start, hole in file_holes(self._queue):
+            text = f"{hole.reason}: expected {hole.expected}, found {hole.found}"
+            yield self._problem(text, queue_offset=start)
+
+    def _range(self, number: int) -> tuple[int, int]:
+        """The queue offsets ``[start, end)`` that a file has."""
+        entry = self._queue.files.entries[number]
+        start = entry.file_from_offset // UNIT_SIZE
+        return start, start + self._queue.units_from(start, entry)
+
     def _place_before(self, number: int) -> int:
         """The queue offset behind the last unit that was written before a file; if there is none,
         that of the first file."""
-        entries = self._queue.files.entries
         for before in range(number - 1, -1, -1):
             mapped = self._queue.files.file(before)
+            start, end = self._range(before)
             written = -(-mapped.end_of_data(0) // UNIT_SIZE)
-            if written:
-                return entries[before].file_from_offset // UNIT_SIZE + written
-        return entries[0].file_from_offset // UNIT_SIZE if entries else 0
+            if written and end > start:
+                return min(start + written, end)
+        return self._range(0)[0] if self._queue.files.entries else 0
 
-    def _ends_at_file_end(self, number: int, expected: int) -> bool:
-        entry = self._queue.files.entries[number]
-        return expected == (entry.file_from_offset + entry.size) // UNIT_SIZE
-
-    def _written(self, number: int) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """The runs of units in one file that are not zeros, each with its queue offset."""
+    def _written(self, number: int, end: int) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """The runs of units in one file that are not zeros, each with its queue offset. ``end`` is
+        where the units of the file end."""
         mapped = self._queue.files.file(number)
         base = mapped.file_from_offset // UNIT_SIZE
         done = 0
         # Holes are skipped without reading them, because queue files are mostly empty.
         for low, high in mapped.extents(0, mapped.size):
             first = max(low // UNIT_SIZE, done)
-            done = min(-(-high // UNIT_SIZE), mapped.size // UNIT_SIZE)
+            done = min(-(-high // UNIT_SIZE), end - base)
             for at in range(first, done, _ROWS):
                 data = mapped.read(at * UNIT_SIZE, min(_ROWS, done - at) * UNIT_SIZE)
-                yield from _runs(base + at, data)
+                yield from _runs(base + at, whole_units(data))
 
     def _units(self, start: int, window: NDArray[np.void]) -> pa.RecordBatch | None:
         """The units of a run whose queue offsets can match; None if none can."""
@@ -152,14 +171,12 @@ class _Queue:
         return _batch("queue", values, self._schema)
 
     def _hole(self, start: int, count: int) -> pa.RecordBatch:
-        return problem_batch(
-            self._schema,
-            self._source,
-            f"units-never-written: expected {count} units, found zeros",
-            topic=self._queue.topic,
-            queue_id=self._queue.queue_id,
-            queue_offset=start,
-        )
+        text = f"units-never-written: expected {count} units, found zeros"
+        return self._problem(text, queue_offset=start)
+
+    def _problem(self, text: str, **where: int) -> pa.RecordBatch:
+        where["queue_id"] = self._queue.queue_id
+        return problem_batch(self._schema, self._source, text, topic=self._queue.topic, **where)
 
 
 def _runs(start: int, data: bytes) -> Iterator[tuple[int, NDArray[np.void]]]:

@@ -17,12 +17,13 @@ import pyarrow as pa
 from formats.constants import INT_MAX
 from rmqctl.arrow.arrays import problem_batch
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.filequeue import is_offset_name
+from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.log.commitlog import CommitLog, without_file
 from rmqctl.engine.log.times import may_hold
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.record.record import Damage
+from rmqctl.engine.settings.filesizes import consume_queue_file_size
 from rmqctl.errors import NotAFile, RmqctlError
 from rmqctl.spark.remote import remote
 from rmqctl.spark.remote.urls import shown
@@ -32,7 +33,7 @@ from rmqctl.spark.source.pushdown import Bounds
 from rmqctl.spark.source.queuesandindex import index_batches, open_index_file, queue_batches
 from rmqctl.spark.source.split import Part, ReadSettings, Split
 
-_NOTHING = (0, 0)
+_NOTHING = (0, -1)
 #: The status of rows for stretches that cannot be read.
 DAMAGE = "damage"
 
@@ -115,10 +116,12 @@ def _plan_log(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> It
             error = NotAFile(path=str(entry.path), reason=paths.NOT_REGULAR)
             yield Split(str(store.root), problem=str(error))
     first, low = _places_before(store, bounds)
-    last = log.files.end_offset
-    for split in log_splits(log, str(store.root), settings.split_bytes, log_end=store.max_offset):
+    last, log_end = log.files.end_offset, store.max_offset
+    for split in log_splits(log, str(store.root), settings.split_bytes, log_end=log_end):
+        if split.problem and _ends_before(store, split):
+            continue
         # Units do not tell the order of records behind the end of the log.
-        behind_end = split.end == last or split.end > store.max_offset
+        behind_end = split.end == last or split.end > log_end
         if (
             split.problem
             or (
@@ -127,6 +130,17 @@ def _plan_log(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> It
             )
         ) and _may_hold_times(log, split, settings, bounds):
             yield split
+
+
+def _ends_before(store: MessageStore, gap: Split) -> bool:
+    """Whether the log ends before a stretch that no file has: then nothing is missing there."""
+    log, end = store.commit_log, store.max_offset
+    number = log.first_file(gap.end)
+    # Behind a full file the log goes on, and one without a byte is not full.
+    is_empty = not log.files.entries[number - 1].size
+    if end > gap.start or (end == gap.start and not is_empty):
+        return False
+    return store.obstacle.obstacle is None and not log.holds_data(number)
 
 
 def log_splits(
@@ -233,19 +247,23 @@ def _may_hold_times(log: CommitLog, split: Split, settings: ReadSettings, bounds
 
 
 def _plan_queues(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
+    file_size = consume_queue_file_size(store.root, settings.config)
     queues = (
-        (
-            where.topic,
-            where.queue_id,
-            [
-                (where.path / name).stat().st_blocks * 512
-                for name in paths.scan_names(where.path)
-                if is_offset_name(name)
-            ],
-        )
+        (where.topic, where.queue_id, _used_bytes(MappedFileQueue(where.path, file_size)))
         for where in paths.queue_directories(store.root / paths.CONSUME_QUEUE)
     )
     yield from _queue_splits(str(store.root), queues, settings, bounds)
+
+
+def _used_bytes(files: MappedFileQueue) -> list[int]:
+    """How many bytes the files of a queue take on disk; 0 for one that is gone."""
+    found = []
+    for entry in files.entries:
+        try:
+            found.append(entry.path.stat().st_blocks * 512)
+        except FileNotFoundError:
+            found.append(0)
+    return found
 
 
 def _queue_splits(
