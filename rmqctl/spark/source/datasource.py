@@ -80,7 +80,7 @@ def scan(
     """
     from pyspark.sql.functions import col
 
-    conditions = pushdown.parse(where) if isinstance(where, str) else list(where)
+    conditions = pushdown.parse(where if isinstance(where, str) else pushdown.encode(where))
     structure = structure.lower()
     wanted = wanted_columns(structure, columns)
     # Arrow batches without columns have no number of rows.
@@ -104,7 +104,7 @@ def scan_with_damage(
     have been such messages. The columns are the wanted ones and some more."""
     from pyspark.sql.functions import col
 
-    conditions = list(where)
+    conditions = pushdown.parse(pushdown.encode(where))
     read = list(dict.fromkeys([*columns, "status", *(name for name, _, _ in conditions)]))
     frame = _unjudged(spark, path, "commitlog", read, conditions, options)
     for name, comparison, value in conditions:

@@ -9,8 +9,9 @@ only what ``b`` admits.
 from __future__ import annotations
 
 import json
+import operator
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 from formats.constants import LONG_MAX, LONG_MIN
+from rmqctl.rows.columns import STRUCTURES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -43,6 +45,16 @@ _FILTERS: dict[str, type[Filter]] = {
     ">=": GreaterThanOrEqual,
     "in": In,
 }
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": lambda column, values: column.isin(values),
+}
+#: The columns that are text.
+_TEXTS = {one.name for columns in STRUCTURES.values() for one in columns if one.type == "string"}
 _LOW, _HIGH = LONG_MIN, LONG_MAX
 #: A message id: the host has 4 or 16 bytes, the port 4, and the physical offset 8.
 _MSG_ID = re.compile(r"(?:[0-9A-F]{32}|[0-9A-F]{56})")
@@ -67,11 +79,13 @@ class Bounds:
         attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
         if len(attribute) != 1:
             return
-        name = attribute[0]
+        name, value = attribute[0], getattr(pushed, "value", None)
+        values = pushed.value if isinstance(pushed, In) else (value,)
+        if not all(_is_own(name, one) for one in values):
+            return
         if isinstance(pushed, In):
             self.only_these(name, pushed.value)
             return
-        value = getattr(pushed, "value", None)
         if isinstance(pushed, EqualTo | EqualNullSafe) and value is not None:
             self.only_these(name, [value])
             if name == "msg_id":
@@ -136,15 +150,23 @@ class Bounds:
         return self.low.get(name, _LOW) <= high and low <= self.high.get(name, _HIGH)
 
 
+def _is_own(name: str, value: object) -> bool:
+    """Whether a value has the type of a column, or is null, which equals nothing. Spark casts
+    others before it compares them: the queue id 1 equals 1.0 and ``"1"``."""
+    if value is None:
+        return True
+    if name.endswith("_time"):
+        return isinstance(value, datetime)
+    return type(value) is (str if name in _TEXTS else int)
+
+
 def _numbers(name: str, value: object) -> tuple[int, int] | None:
     """The nearest integers as stored, below and above a value. Times are in epoch milliseconds."""
     if isinstance(value, datetime) and name.endswith("_time"):
         moment = value if value.tzinfo is not None else value.astimezone(UTC)
         since = moment - _EPOCH
         return since // _MILLISECOND, -(-since // _MILLISECOND)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value, value
-    return None
+    return (value, value) if isinstance(value, int) else None
 
 
 def encode(conditions: Iterable[Condition]) -> str:
@@ -159,13 +181,13 @@ def encode(conditions: Iterable[Condition]) -> str:
 
 
 def parse(text: str) -> list[Condition]:
-    """Decodes conditions. :raises ValueError: the text is invalid."""
+    """Decodes conditions; times have their zone. :raises ValueError: the text is invalid."""
     conditions: list[Condition] = []
     for name, comparison, value in json.loads(text):
         if comparison not in _FILTERS:
             raise ValueError(f"{comparison!r} is none of {', '.join(_FILTERS)}")
         if name.endswith("_time"):
-            value = [_aware(v) for v in value] if comparison == "in" else _aware(value)
+            value = [_moment(v) for v in value] if comparison == "in" else _moment(value)
         conditions.append((name, comparison, value))
     return conditions
 
@@ -180,15 +202,9 @@ def decode(text: str) -> Bounds:
 
 
 def judge(column: Column, comparison: str, value: Any) -> Column:
-    """A condition as an expression of Spark."""
-    if comparison == "in":
-        return column.isin([_aware(v) if isinstance(v, datetime) else v for v in value])
-    other = _aware(value) if isinstance(value, datetime) else value
-    if comparison == "=":
-        return column == other
-    if comparison in ("<", "<="):
-        return column < other if comparison == "<" else column <= other
-    return column > other if comparison == ">" else column >= other
+    """A condition, as :func:`parse` gives it, as an expression of Spark."""
+    judged: Column = _OPERATORS[comparison](column, value)
+    return judged
 
 
 def _time_text(value: object) -> str:
@@ -197,6 +213,14 @@ def _time_text(value: object) -> str:
     raise ValueError(f"{value!r} is no value of a column")
 
 
-def _aware(value: datetime | str) -> datetime:
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+def _moment(text: object) -> datetime | None:
+    """A time as :func:`encode` writes it. :raises ValueError: it is none."""
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} is no time: give a datetime, or ISO 8601")
+    return _aware(datetime.fromisoformat(text))
+
+
+def _aware(moment: datetime) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
