@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Iterator
@@ -241,9 +242,13 @@ def test_import_refuses_what_put_refuses(
     spark: SparkSession, tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
     source = tmp_path / "rows of mine.ndjson"
-    source.write_text(json.dumps(ROW | changes) + "\n")
+    lines = [json.dumps(row) for row in (ROW, ROW | changes, ROW)]
+    source.write_text("\n\n".join(lines))
     told = refusal(spark, source, "ndjson")
-    assert f": {source} holds a line that is no message: " in told and reason in told
+    assert f": {source}, line 3: " in told and reason in told
+    source.write_bytes(gzip.compress(source.read_bytes()))
+    told = refusal(spark, source.rename(tmp_path / "rows.ndjson.gz"), "ndjson")
+    assert ", a line: " in told and reason in told
 
 
 def test_import_takes_what_it_is_told_to(spark: SparkSession, tmp_path: Path) -> None:

@@ -48,10 +48,12 @@ _ROWS_AT_ONCE, _BYTES_AT_ONCE = 10_000, 64 << 20
 
 
 class LineRefused(UsageError):
-    """A line of an input file is not a message. A task finds this, except for the first line."""
+    """A line of an input file is not a message. A task finds this, except for the first line.
+
+    ``place`` is its number, if that can be told (:func:`_place_of`)."""
 
     exit_code = 5
-    template = "{path} holds a line that is no message: {reason}. Correct it, or leave it out."
+    template = "{path}, {place}: {reason}. Correct the line, or leave it out."
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,9 @@ class LineReader:
                 except NotAMessage as error:
                     shown = local_path(unquote(path))
                     taken = f" ({error.ignored_by} is for such lines)" if error.ignored_by else ""
-                    raise LineRefused(path=shown, reason=f"{error}{taken}") from None
+                    raise LineRefused(
+                        path=shown, place=_place_of(line, shown), reason=f"{error}{taken}"
+                    ) from None
                 if row is None:
                     continue
                 rows.append(row)
@@ -116,3 +120,17 @@ class LineReader:
         row["physical_offset"] = offset if type(offset) is int and offset >> 63 == 0 else None
         row["store"] = store if type(store) is str else None
         return row
+
+
+def _place_of(line: bytes, path: str) -> str:
+    """Which line of a file it is, counted from 1. Spark gives lines without their numbers, and
+    parts of a file to several tasks: so the file is read until the line comes. An earlier line of
+    the same bytes is refused as well."""
+    try:
+        with open(path, "rb") as file:
+            for number, other in enumerate(file, 1):
+                if other.removesuffix(b"\n") == line:
+                    return f"line {number}"
+    except OSError:
+        pass  # It is in object storage.
+    return "a line"
