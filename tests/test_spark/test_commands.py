@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
-from rmqctl.engine.scan.ranges import LogPart, PartBounds, numbered, unmet
+from rmqctl.engine.scan.ranges import LogPart, PartBounds, numbered, plan_parts, unmet
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import FileLengthContradiction, NeedsConsent, OutputExists, UsageError
 from rmqctl.operations.look.queues import queues
@@ -28,6 +29,7 @@ from rmqctl.rows import onspark
 from rmqctl.rows.exported import exported_columns
 from rmqctl.rows.field import fields_of
 from rmqctl.rows.kinds import KINDS
+from rmqctl.spark.session.failures import SparkFailed, failures_told
 from tests import golden_data
 from tests.test_docs import misfits
 from tests.test_spark.conftest import reads, verdict
@@ -105,6 +107,32 @@ def test_rebuild_and_verify_are_the_engines(
     # One store of each kind is rebuilt; the damage cases differ in where the log is damaged.
     if case == base or case in ("hole", "bad-size-late", "first-files-expired"):
         assert_rebuilt_alike(spark, root, config, tmp_path, PART_BYTES)
+
+
+def test_a_log_file_that_is_gone_ends_the_job(
+    spark: SparkSession,
+    here: None,
+    copy_store: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker may remove its oldest file while tasks wait for a core."""
+    from rmqctl.spark.mend import rebuild
+
+    root, config, output = copy_store("basic"), golden_data.broker_conf("basic"), tmp_path / "out"
+    plan = in_process.plan_rebuild(root, config, "all")
+
+    def planned(log: CommitLog, part_bytes: int) -> list[LogPart]:
+        parts = plan_parts(log, part_bytes)
+        log.files.entries[0].path.unlink()
+        return parts
+
+    monkeypatch.setattr("rmqctl.spark.mend.facts.plan_parts", planned)
+    output.mkdir()
+    reason = "does not see the file with offset 0: it was removed meanwhile, or that node"
+    with pytest.raises(SparkFailed, match=reason), failures_told():
+        rebuild.build(spark, plan, output)
+    assert list(output.iterdir()) == []
 
 
 def test_a_salvaged_store_keeps_its_numbers(

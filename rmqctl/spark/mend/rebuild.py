@@ -189,7 +189,7 @@ def open_log(root: str, config: MessageStoreConfig, file_size: int, part: LogPar
     if log.files.index_of(part.start) < 0 and part.start not in known:
         raise CannotRead(
             path=", ".join(map(str, log_directories(Path(root), config).all)),
-            reason=f"a worker of Spark does not see the file with offset {part.start}; every node "
-            "must see the store under the same path",
+            reason=f"a worker of Spark does not see the file with offset {part.start}: it was "
+            "removed meanwhile, or that node does not see the store under the same path",
         )
     return log

@@ -234,8 +234,8 @@ def _directories(spark: SparkSession, root: Path) -> DataFrame:
         if not is_seen:
             raise CannotRead(
                 path=str(base),
-                reason="a worker of Spark does not see its queues; every node must see the store "
-                "under the same path",
+                reason="a worker of Spark does not see its queues: they were removed meanwhile, or "
+                "that node does not see the store under the same path",
             )
 
     return spark.range(0, 1, 1, 1).mapInArrow(listed, _RUNS_DDL)

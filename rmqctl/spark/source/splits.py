@@ -326,14 +326,14 @@ def read(
     if not settings.fails_on_loss:
         yield from _rows(split, settings, bounds, schema)
         return
+    import pyarrow.compute as pc
+
     more = [name for name in ("status", "damage") if name not in schema.names]
     wider = pa.schema([*schema, *(pa.field(name, pa.string()) for name in more)])
     for batch in _rows(split, settings, bounds, wider):
-        lost = [
-            n for n, status in enumerate(batch.column("status").to_pylist()) if status == DAMAGE
-        ]
-        if lost:
-            raise DataLost(store=shown(split.store), reason=batch.column("damage")[lost[0]].as_py())
+        lost = pc.index(batch.column("status"), DAMAGE).as_py()
+        if lost >= 0:
+            raise DataLost(store=shown(split.store), reason=batch.column("damage")[lost].as_py())
         yield batch.select(schema.names)
 
 
