@@ -21,12 +21,14 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.conftest import Golden
 from tests.golden_data import (
     DAMAGE_CASES,
+    LATER,
     STORES,
     apply_damage,
     broker_conf,
     broker_conf_text,
     copy_tree,
     damage_case,
+    unpacked,
 )
 
 pytest.importorskip("pyspark", reason="pip install '.[spark]'")
@@ -42,7 +44,8 @@ from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.rows.columns import STRUCTURES, Source, ddl
 from rmqctl.spark import RocketMQDataSource, scan
 from rmqctl.spark.remote.stores import expand
-from rmqctl.spark.source import logsplit, queuesandindex
+from rmqctl.spark.source import logsplit
+from rmqctl.spark.source.pushdown import Bounds
 from rmqctl.spark.source.split import ReadSettings, Split
 from rmqctl.spark.source.splits import plan
 from tests.test_operations.test_item_times import CONFIG, make_store_with_pauses
@@ -307,15 +310,27 @@ def test_the_length_of_queue_files_is_asked_once(
         asked.append(where)
         return consume_queue_file_size(*where)
 
-    monkeypatch.setattr(queuesandindex, "consume_queue_file_size", noted)
+    monkeypatch.setattr("rmqctl.engine.queue.queuetable.consume_queue_file_size", noted)
     settings = ReadSettings("queue", [str(tmp_path / "store")], MessageStoreConfig())
     assert len(read_rows(settings)) == 20
-    assert len(asked) == 1
+    assert len(asked) == 2, "once for the plan and once for its task"
+
+
+@pytest.mark.parametrize("split_bytes", SPLITS)
+def test_queues_in_rocksdb(golden_directory: Path, split_bytes: int) -> None:
+    pytest.importorskip("rocksdict", reason="pip install '.[rocksdb]'")
+    root = unpacked("rocksdb", golden_directory, LATER)
+    config = MessageStore(root).config
+    rows = read_rows(ReadSettings("queue", [str(root)], config, split_bytes=split_bytes))
+    assert len(rows) == 17
+    assert rows == engine_rows("queue", root, config)
+    bounds = Bounds(low={"queue_offset": 64}, only={"topic": frozenset(["orders"])})
+    few = read_rows(ReadSettings("queue", [str(root)], config), bounds=bounds)
+    assert few == [row for row in rows if row["queue_offset"] >= 64]
 
 
 def test_what_vanishes_after_planning_is_a_row(tmp_path: Path) -> None:
     """As on an executor that does not see the store."""
-    from rmqctl.spark.source.pushdown import Bounds
     from rmqctl.spark.source.splits import read
 
     store = small_store(tmp_path / "store", "t")
@@ -432,7 +447,6 @@ def test_a_body_that_holds_records_deceives_no_split(tmp_path: Path) -> None:
         end = MessageStore(root).max_offset
         import rmqctl.spark.source.splits as module
         from rmqctl.spark.source.logsplit import open_log
-        from rmqctl.spark.source.pushdown import Bounds
 
         schema = pa.schema([("physical_offset", pa.int64())])
         found = [

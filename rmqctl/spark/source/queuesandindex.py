@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +17,23 @@ from formats import constants
 from rmqctl.arrow.arrays import ARROW_TYPES, problem_batch, times
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FileMisnamed
+from rmqctl.engine.files.paths import QueueDirectory
 from rmqctl.engine.index.geometry import known_geometry
 from rmqctl.engine.index.header import item_store_time
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService
-from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype, whole_units
-from rmqctl.engine.settings.filesizes import consume_queue_file_size
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import (
+    UNIT_SIZE,
+    ConsumeQueue,
+    Unit,
+    unit_dtype,
+    whole_units,
+)
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import NotAFile, RmqctlError
-from rmqctl.operations.look.walkqueues import file_holes
+from rmqctl.operations.look.walkqueues import file_holes, written_units
 from rmqctl.rows.columns import STRUCTURES, Source
 from rmqctl.spark.remote import remote
 from rmqctl.spark.session.staging import is_remote
@@ -40,34 +50,41 @@ def queue_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The units of some queues, as ``walk queue`` shows them: as they are in the files, without
     regard to the log."""
-    source, open_queue = settings.source(split.store), _opener(split.store, settings.config)
-    for part in split.parts:
-        try:
-            queue = open_queue(part)
+    source = settings.source(split.store)
+    opened = ExitStack()
+    open_queue = _opener(split.store, settings.config, opened)
+    with opened:
+        for part in split.parts:
             try:
-                yield from _Queue(queue, source, bounds, schema).batches(part.start, part.end)
-            finally:
-                queue.close()
-        except (RmqctlError, OSError) as error:
-            yield problem_batch(schema, source, str(error), topic=part.name, queue_id=part.queue_id)
+                queue = open_queue(part)
+                if queue is None:
+                    continue
+                try:
+                    yield from _Queue(queue, source, bounds, schema).batches(part.start, part.end)
+                finally:
+                    queue.close()
+            except (RmqctlError, OSError) as error:
+                where = {"topic": part.name, "queue_id": part.queue_id}
+                yield problem_batch(schema, source, str(error), **where)
 
 
-def _opener(store: str, config: MessageStoreConfig) -> Callable[[Part], ConsumeQueue]:
-    """A function that opens queues of one store. The length of their files is determined only once,
-    because that lists all topics."""
+def _opener(
+    store: str, config: MessageStoreConfig, opened: ExitStack
+) -> Callable[[Part], ConsumeQueue | None]:
+    """A function that opens queues of one store; None: the database has no such queue. The store is
+    opened only once, because the length of its files is determined then, from a list of topics."""
     if is_remote(store):
         return lambda part: remote.RemoteStore(store, config).queue(part.name, part.queue_id)
-    root = Path(store)
 
     @cache
-    def file_size() -> int:
-        return consume_queue_file_size(root, config)
+    def queues() -> ConsumeQueueTable:
+        return opened.enter_context(MessageStore(store, config)).queues
 
-    def opened(part: Part) -> ConsumeQueue:
-        where = root / paths.CONSUME_QUEUE / part.name / str(part.queue_id)
-        return ConsumeQueue(where, part.name, part.queue_id, file_size())
+    def as_stored(part: Part) -> ConsumeQueue | None:
+        place = Path(store, paths.CONSUME_QUEUE, part.name, str(part.queue_id))
+        return queues().as_stored(QueueDirectory(part.name, part.queue_id, place))
 
-    return opened
+    return as_stored
 
 
 class _Queue:
@@ -81,6 +98,9 @@ class _Queue:
         self._queue, self._source, self._bounds, self._schema = queue, source, bounds, schema
 
     def batches(self, first_file: int, end_file: int) -> Iterator[pa.RecordBatch]:
+        if not self._queue.in_files:
+            yield from self._of_database()
+            return
         entries = self._queue.files.entries
         if end_file > len(entries):
             text = f"the queue has {len(entries)} files on this machine, the plan {end_file}"
@@ -99,6 +119,23 @@ class _Queue:
                 if batch is not None:
                     yield batch
                 expected = at + len(window)
+
+    def _of_database(self) -> Iterator[pa.RecordBatch]:
+        """The units of a queue in RocksDB, and stretches without units."""
+        units: list[Unit] = []
+        start = 0
+        for queue_offset, unit in chain(written_units(self._queue), [(-1, 0)]):
+            is_next = isinstance(unit, Unit) and queue_offset == start + len(units)
+            if units and (len(units) == _ROWS or not is_next):
+                batch = self._units(start, np.array(units, unit_dtype()))
+                units = []
+                if batch is not None:
+                    yield batch
+            if isinstance(unit, Unit):
+                start = start if units else queue_offset
+                units.append(unit)
+            elif isinstance(unit, int) and unit:
+                yield self._hole(queue_offset, unit)
 
     def _irregular(self) -> Iterator[pa.RecordBatch]:
         """What is wrong with the queue's files: rows for what has a file's name and is none, for a

@@ -23,7 +23,6 @@ from rmqctl.engine.log.times import may_hold
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.record.record import Damage
-from rmqctl.engine.settings.filesizes import consume_queue_file_size
 from rmqctl.errors import NotAFile, RmqctlError
 from rmqctl.spark.remote import remote
 from rmqctl.spark.remote.urls import shown
@@ -247,10 +246,15 @@ def _may_hold_times(log: CommitLog, split: Split, settings: ReadSettings, bounds
 
 
 def _plan_queues(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
-    file_size = consume_queue_file_size(store.root, settings.config)
+    # Of a database the files have all queues.
+    in_files, file_size = store.queues.in_files, store.queues.file_size
     queues = (
-        (where.topic, where.queue_id, _used_bytes(MappedFileQueue(where.path, file_size)))
-        for where in paths.queue_directories(store.root / paths.CONSUME_QUEUE)
+        (
+            where.topic,
+            where.queue_id,
+            _used_bytes(MappedFileQueue(where.path, file_size)) if in_files else [],
+        )
+        for where in store.queues.directories()
     )
     yield from _queue_splits(str(store.root), queues, settings, bounds)
 
