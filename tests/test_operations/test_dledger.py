@@ -34,6 +34,7 @@ from rmqctl.spark.source.logsplit import meet
 from tests.conftest import Golden
 from tests.golden_data import DLEDGER_STORES, broker_conf, copy_tree, expected, state
 from tests.seeds import times
+from tests.test_operations.log_in_parts import found_in_parts
 
 CONFIG = broker_conf("dledger")
 MEMBER = "dledger-n0"
@@ -70,8 +71,18 @@ def set_field(root: Path, number: int, name: str, value: int) -> None:
 def found(root: Path) -> list[Finding]:
     before = state(root)
     findings = [one for one in verify(root, CONFIG) if isinstance(one, Finding)]
+    for part_bytes in (3000, SIZE):
+        assert of_entries(found_in_parts(root, CONFIG, part_bytes)) == of_entries(findings)
     assert state(root) == before
     return findings
+
+
+def of_entries(findings: list[Finding]) -> set[object]:
+    """What is found of a member and its entries. Entries without units are told of together, as far
+    as they are read at once."""
+    own = [one for one in findings if one.code.startswith("dledger-")]
+    units = "dledger-index-unit-mismatch", "dledger-index-behind"
+    return {one.code if one.code in units else one for one in own}
 
 
 def walked(log: CommitLog) -> tuple[list[Record], list[Blank | Damage | End]]:
@@ -164,6 +175,18 @@ def test_verify_names_what_was_done(store: Path, case: str) -> None:
     # A header that is lost takes no message with it.
     assert [record.physical_offset for record in records] == PLACES
     log.close()
+
+
+def test_an_order_that_breaks_between_two_parts(store: Path) -> None:
+    """Parts of 3000 bytes have nine entries or less, so that some begin with what is wrong."""
+    path = store / DATA / f"{0:020d}"
+    before = path.read_bytes()
+    for number in range(3, 13):
+        set_field(store, number, "index", 1)
+        set_field(store, number, "term", -1)
+        codes = {one.code for one in found(store)}
+        assert codes >= {"dledger-index-order", "dledger-term-falls"}
+        path.write_bytes(before)
 
 
 def test_a_damaged_header_is_damage_of_its_own_length(store: Path) -> None:

@@ -31,6 +31,9 @@ from rmqctl.operations.verify.snapshot import Snapshot
 
 _MAGIC_CODE = np.dtype(f">{layouts.RECORD_MAGIC_CODE.code}")
 
+#: The code of what the first such record alone is told of.
+_TOLD_ONCE = "long-topic-not-confirmed"
+
 
 def copy_checkers(snapshot: Snapshot, log: CommitLog) -> list[EntryChecker | ControllerChecker]:
     """The additional checkers of a store that is one of several copies; none for other stores."""
@@ -68,7 +71,7 @@ class ControllerChecker:
             self._has_told = True
             record = batch.record(int(rows[0]))
             yield finding(
-                "long-topic-not-confirmed",
+                _TOLD_ONCE,
                 path=shown(self._root, batch.mapped.path),
                 physical_offset=record.physical_offset,
                 position=int(batch.position[rows[0]]),
@@ -77,6 +80,13 @@ class ControllerChecker:
                 queue_offset=record.queue_offset,
                 found=f"confirmed up to {self._confirmed}",
             )
+
+    def join(self, found: list[Finding]) -> Iterator[Finding]:
+        """The findings of the next part of the log, without those that another part had."""
+        for one in found:
+            if one.code != _TOLD_ONCE or not self._has_told:
+                yield one
+            self._has_told |= one.code == _TOLD_ONCE
 
     def finish(self, end_offset: int) -> Iterator[Finding]:
         """Call this after the last record."""

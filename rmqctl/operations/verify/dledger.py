@@ -6,8 +6,9 @@ contradictions between entries, index and state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,12 +47,24 @@ def entry_checker(snapshot: Snapshot, log: CommitLog) -> EntryChecker | None:
     return None if data is None else EntryChecker(snapshot.path, log, data.parent)
 
 
+class EntriesSeen(NamedTuple):
+    """What joins the entries of a part of the log with those of other parts: the header of the
+    first one (shape ``(1,)``) and its place as a finding has it, and index, term and end of the
+    last one."""
+
+    first: Headers
+    place: dict[str, Any]
+    last: tuple[int, int, int]
+
+
 class EntryChecker:
-    """Checks the entries of a log, batch by batch, and their units in the index."""
+    """Checks the entries of a log, batch by batch, and their units in the index. :attr:`seen` is
+    for the checker that joins parts of the log; None before the first entry."""
 
     def __init__(self, root: Path, log: CommitLog, member: Path) -> None:
         """:param member: the directory of the member, ``dledger-*``."""
         self._root, self._member = root, member
+        self.seen: EntriesSeen | None = None
         self._last: tuple[int, int, int] | None = None  # Index, term, end of the entry before.
         self._index = MappedFileQueue(member / INDEX, dledger_index_file_size(member / INDEX))
         framed = [entry for entry in log.files.entries if entry.path.parent.parent == member]
@@ -74,11 +87,23 @@ class EntryChecker:
         rows, headers = rows[sound], headers[sound]
         if not len(rows):
             return
-        yield from self._order(batch, rows, headers)
+        yield from self._order(headers, lambda at: self._place(batch, int(rows[at])))
         yield from self._units(batch, rows, headers)
+        assert self._last is not None
+        if self.seen is None:
+            self.seen = EntriesSeen(
+                headers[:1].copy(), self._place(batch, int(rows[0])), self._last
+            )
+        self.seen = self.seen._replace(last=self._last)
 
-    def _order(self, batch: Batch, rows: Ints, headers: Headers) -> Iterator[Finding]:
-        """Whether each entry follows the one before it."""
+    def join(self, seen: EntriesSeen) -> Iterator[Finding]:
+        """Takes what another checker has seen of the next part of the log."""
+        yield from self._order(seen.first, lambda _: seen.place)
+        self._last = seen.last
+
+    def _order(self, headers: Headers, place: Callable[[int], dict[str, Any]]) -> Iterator[Finding]:
+        """Whether each entry follows the one before it. ``place`` tells where the entry with a
+        number is."""
         index = headers["index"].astype(np.int64)
         term, pos = headers["term"].astype(np.int64), headers["pos"].astype(np.int64)
         ends = pos + headers["size"]
@@ -90,22 +115,27 @@ class EntryChecker:
         wrong = np.where(met, index != before + 1, index <= before)
         for at in np.flatnonzero(wrong).tolist():
             expected = f"index {before[at] + 1}"
-            yield self._of_entry("dledger-index-order", batch, int(rows[at]))._replace(
-                expected=expected if met[at] else f"{expected} or more", found=str(index[at])
+            yield finding(
+                "dledger-index-order",
+                **place(at),
+                expected=expected if met[at] else f"{expected} or more",
+                found=str(index[at]),
             )
         for at in np.flatnonzero(term < terms).tolist():
-            yield self._of_entry("dledger-term-falls", batch, int(rows[at]))._replace(
-                expected=f"term {terms[at]} or more", found=str(term[at])
+            yield finding(
+                "dledger-term-falls",
+                **place(at),
+                expected=f"term {terms[at]} or more",
+                found=str(term[at]),
             )
         self._last = int(index[-1]), int(term[-1]), int(ends[-1])
 
-    def _of_entry(self, code: str, batch: Batch, row: int) -> Finding:
-        return finding(
-            code,
-            path=shown(self._root, batch.mapped.path),
-            physical_offset=int(batch.physical_offset[row]),
-            position=int(batch.position[row]) - _HEADER.itemsize,
-        )
+    def _place(self, batch: Batch, row: int) -> dict[str, Any]:
+        return {
+            "path": shown(self._root, batch.mapped.path),
+            "physical_offset": int(batch.physical_offset[row]),
+            "position": int(batch.position[row]) - _HEADER.itemsize,
+        }
 
     def _units(self, batch: Batch, rows: Ints, headers: Headers) -> Iterator[Finding]:
         """Checks the index units of these entries. Neighbours without units are one finding."""

@@ -23,7 +23,9 @@ from rmqctl.operations.progress import Progress
 from rmqctl.operations.verify import indexparts as index_parts
 from rmqctl.operations.verify.batchqueues import BatchQueueChecker
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
+from rmqctl.operations.verify.controller import ControllerChecker, copy_checkers
 from rmqctl.operations.verify.damageranges import Ranges
+from rmqctl.operations.verify.dledger import EntriesSeen, EntryChecker
 from rmqctl.operations.verify.findings import Adviser, Finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.indexparts import IndexPart, IndexStart
@@ -59,7 +61,8 @@ class PartFindings:
     ``suspect`` is the finding of the part's last record if its CRC is wrong and nothing follows it
     in the part. ``end`` is the log's end if it is in the part. ``undispatched`` has the further
     queues that records name but no dispatch fills. ``batch_units`` has the units that the records
-    ask for in batch queues: bytes as they are stored, by topic and queue id.
+    ask for in batch queues: bytes as they are stored, by topic and queue id. ``entries`` is what
+    joins the entries of a DLedger log.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -71,6 +74,7 @@ class PartFindings:
     end: End | None = None
     undispatched: Undispatched = field(default_factory=Undispatched)
     batch_units: dict[tuple[str, int], bytearray] = field(default_factory=dict)
+    entries: EntriesSeen | None = None
 
 
 class LogSide:
@@ -78,6 +82,7 @@ class LogSide:
 
     def __init__(self, snapshot: Snapshot, log: CommitLog) -> None:
         self._records = LogChecker(snapshot, log, Ranges())
+        self._records.listeners = copy_checkers(snapshot, log)
         self._dispatcher = snapshot.dispatcher()
         self._part = PartFindings()
 
@@ -99,6 +104,9 @@ class LogSide:
         part.records, part.blanks = records.records, records.blanks
         part.newest_timestamp, part.suspect = records.newest_timestamp, records.suspect
         part.undispatched = records.undispatched
+        for one in records.listeners:
+            if isinstance(one, EntryChecker):
+                part.entries = one.seen
         return part
 
 
@@ -115,6 +123,7 @@ class StoreSide:
         self.summary.look_at(self.snapshot, STRUCTURES)
         self._checkpoint = CheckpointChecker(root)
         self._records = LogChecker(self.snapshot, self.log, Ranges())
+        self._records.listeners = copy_checkers(self.snapshot, self.log)
         self._damaged = Ranges()
         self._batches = BatchQueueChecker(self.snapshot, self.log, self._damaged)
         self._of_batches: list[Finding] = []
@@ -129,6 +138,7 @@ class StoreSide:
         for part in parts:
             if part.records or part.blanks or part.damage:
                 yield from records.release_suspect()
+            yield from self._of_copies(part)
             yield from part.findings
             self.summary.records += part.records
             self.summary.blanks += part.blanks
@@ -141,6 +151,15 @@ class StoreSide:
             if part.end is not None:
                 self.summary.max_offset = part.end.physical_offset
                 yield from records.add(part.end)
+
+    def _of_copies(self, part: PartFindings) -> Iterator[Finding]:
+        """Joins what the checkers of a store that is one of several copies have found in a part of
+        the log."""
+        for one in self._records.listeners:
+            if isinstance(one, ControllerChecker):
+                part.findings = list(one.join(part.findings))
+            elif part.entries is not None:
+                yield from one.join(part.entries)
 
     def together(self, waits: Iterable[Waits]) -> Iterator[Finding]:
         """The findings that need all queues, and those of batch queues."""
