@@ -135,6 +135,31 @@ def test_a_log_file_that_is_gone_ends_the_job(
     assert list(output.iterdir()) == []
 
 
+def test_a_check_goes_on_with_the_files_that_retention_leaves(
+    spark: SparkSession,
+    here: None,
+    copy_store: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rmqctl.spark.mend import verify as on_spark
+
+    root, config = copy_store("basic"), golden_data.broker_conf("basic")
+    gone = sorted((root / "commitlog").iterdir())[:2]
+
+    def planned(log: CommitLog, part_bytes: int) -> list[LogPart]:
+        parts = plan_parts(log, part_bytes)
+        if gone:
+            gone.pop(0).unlink()
+        return parts
+
+    monkeypatch.setattr("rmqctl.spark.mend.facts.plan_parts", planned)
+    found, summary = on_spark.verify(spark, root, config, inparts, PART_BYTES, LEAST)
+    *expected, whole = verify(root, config)
+    assert not gone and summary.min_offset == 131072
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    assert summary == whole
+
+
 def test_a_salvaged_store_keeps_its_numbers(
     spark: SparkSession, here: None, golden: Golden, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ from rmqctl.spark.mend.facts import (
 from rmqctl.spark.mend.rebuild import open_log
 from rmqctl.spark.mend.told import TOLD, TOLD_DDL, Told, answers, told_of
 from rmqctl.spark.mend.verifyindex import index_findings
+from rmqctl.spark.session.failures import end_of_java
 from rmqctl.spark.session.jobs import parallelism
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def verify(
     part_bytes: int | None = None,
     least: tuple[int, int] | None = None,
 ) -> tuple[list[Any], Any]:
-    """The findings of a store, sorted by place, and its summary.
+    """The findings of a store, sorted by place, and its summary. If a broker's retention removes
+    files of the log that are yet to be read, the check begins anew with those that are left.
 
     :param least: the fewest units of a run that is looked up by the task which scans it, and the
         fewest index items of a task; None: the defaults.
@@ -70,14 +72,26 @@ def verify(
     :raises StoreNotFound, NotAStore, FileLengthContradiction: as verify without Spark.
     """
     paths.check_store(root)
-    side = rules.StoreSide(root, config, None)
-    with closing(side.log):
-        arguments = {} if part_bytes is None else {"part_bytes": part_bytes}
-        found = _found(spark, side, rules, arguments, least)
+    arguments = {} if part_bytes is None else {"part_bytes": part_bytes}
+    while True:
+        side = rules.StoreSide(root, config, None)
+        with closing(side.log):
+            try:
+                found = _found(spark, side, rules, arguments, least)
+                break
+            except end_of_java():
+                if not _begins_later(side):
+                    raise
     summary = side.summary
     for one in found:
         summary.severities[one.severity] += 1
     return sorted(map(rules.Adviser(root, config), found), key=_place), summary
+
+
+def _begins_later(side: Any) -> bool:
+    """Whether the first files of the log have been removed since the check began."""
+    with closing(side.snapshot.open_log()) as log:
+        return bool(log.min_offset > side.log.min_offset)
 
 
 def _found(
