@@ -34,8 +34,10 @@ class Sums:
         counts[1] += size
 
 
-def place(row: Row) -> tuple[str, int]:
-    return row["store"], row["physical_offset"]
+def place(row: Row) -> tuple[str, bool, int]:
+    """The sort key of what cannot be read in a store; what has no offset comes first."""
+    offset = row["physical_offset"]
+    return row["store"], offset is not None, offset or 0
 
 
 def consumer_groups(sums: Sums) -> list[ConsumerGroupStatsRow]:

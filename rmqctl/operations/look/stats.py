@@ -29,7 +29,13 @@ from rmqctl.engine.scan.properties import tags
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.errors import TooMuchHere
 from rmqctl.operations.look.du import MAX_GROUPS, MAX_NAME_BYTES, NameTable, grouped
-from rmqctl.operations.look.statsrows import Counts, LogRange, store_rows, unreadable_row
+from rmqctl.operations.look.statsrows import (
+    Counts,
+    LogRange,
+    no_file_row,
+    store_rows,
+    unreadable_row,
+)
 from rmqctl.operations.progress import Progress
 from rmqctl.rows.sections import DELAYS, HOUR, SECTIONS, Waiting, order
 from rmqctl.rows.sums import consumer_groups, place, section_rows, summary
@@ -119,6 +125,10 @@ def _count(one: StoreToCount, counts: Counts, top: int, progress: Progress) -> N
     log, places = LogRange(), 0
     counts.logs.append((one, log))
     names = NameTable(MAX_GROUPS, MAX_NAME_BYTES), NameTable(MAX_GROUPS, MAX_NAME_BYTES)
+    for irregular in one.store.commit_log.files.irregular:
+        if irregular.size < 0:
+            counts.damages += 1
+            counts.unreadable.append(no_file_row(one.name, irregular.path))
     for entry in scanner.scan():
         if isinstance(entry, Damage):
             counts.damages += 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from formats.constants import INT_MAX
-from rmqctl.errors import TooMuchHere
+from rmqctl.engine.files.paths import NOT_REGULAR
+from rmqctl.errors import NotAFile, TooMuchHere
 from rmqctl.operations.look.du import MAX_GROUPS
 from rmqctl.rows.sums import Group, Sums
 
@@ -64,6 +66,18 @@ def store_rows(counts: Counts) -> Iterator[StoreStatsRow]:
             "last_store_timestamp": log.last,
             "file_reserved_hours": one.store.config.file_reserved_time,
         }
+
+
+def no_file_row(store: str, path: Path) -> UnreadableStatsRow:
+    """The row of what has the name of a log file and is none."""
+    reason = str(NotAFile(path=str(path), reason=NOT_REGULAR))
+    return {
+        "type": "unreadable",
+        "store": store,
+        "physical_offset": None,
+        "length": None,
+        "reason": reason,
+    }
 
 
 def unreadable_row(store: str, damage: Damage) -> UnreadableStatsRow:
