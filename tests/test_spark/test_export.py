@@ -102,7 +102,7 @@ def test_what_is_damaged_counts_for_both_whatever_is_chosen(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Forty messages an hour apart, of which the first, one of a later file and a whole file are
-    gone, and one body is not what was stored."""
+    gone, a directory being in its place, and one body is not what was stored."""
     from rmqctl.spark.report import export
 
     hour, root, columns = 3_600_000, tmp_path / "store", exported_columns()
@@ -124,6 +124,7 @@ def test_what_is_damaged_counts_for_both_whatever_is_chosen(
         data[at % 2048 + where : at % 2048 + where + len(what)] = what
         file.write_bytes(data)
     files[1].unlink()
+    files[1].mkdir()
     choices = (
         *(Choice(), Choice("orders"), Choice("none", BORN + 30 * hour)),
         Choice(None, None, BORN + 3 * hour),
@@ -141,7 +142,7 @@ def test_what_is_damaged_counts_for_both_whatever_is_chosen(
         assert contents(tmp_path / f"spark{number}") == contents(to)
         seen.add((done.damages, done.body_crc_mismatches))
     # All of it; none of it: what is chosen lies elsewhere.
-    assert (3, 1) in seen and len(seen) > 2
+    assert (4, 1) in seen and len(seen) > 2
 
 
 @pytest.mark.parametrize("kind", ["parquet", "ndjson", "csv"])

@@ -75,6 +75,8 @@ def export(
             store, before = one.store, done
             scanner = Scanner(store.commit_log, check=checks, properties=False)
             parts = stretches(store.commit_log, choice.since, choice.until)
+            # What has the name of a file and is none.
+            damages += sum(entry.size < 0 for entry in store.commit_log.files.irregular)
             for entry in chain.from_iterable(scanner.scan(*part) for part in parts):
                 damages += isinstance(entry, Damage)
                 if not isinstance(entry, Batch):
