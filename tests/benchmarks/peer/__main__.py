@@ -67,6 +67,8 @@ def main() -> None:
         build()
     except NotAvailable as problem:
         sys.exit(f"peer: {problem}")
+    if options.directory is not None:
+        options.directory.mkdir(parents=True, exist_ok=True)
     print(f"rmqctl beside RocketMQ {options.version}: things a second, and rmqctl's as a multiple")
     with tempfile.TemporaryDirectory(dir=options.directory) as place:
         peer = Peer(options, Path(place) / "engine.log")
