@@ -87,15 +87,23 @@ def walked(store: MessageStore) -> object:
     return list(walk_commit_log(store, Selection(), body="none", decompress_limit=1 << 20))
 
 
-@pytest.mark.parametrize("look", [looked, dumped, walked])
-def test_who_looks_at_the_log_opens_no_queue(
-    many: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[MessageStore], object]
-) -> None:
+def topics_seen_by(
+    look: Callable[[MessageStore], object], many: Path, monkeypatch: pytest.MonkeyPatch
+) -> set[str]:
+    """The topics whose queues a reader looks at; it must find something."""
+
     def do() -> None:
         with MessageStore(many, CONFIG) as store:
             assert look(store)
 
-    seen = topics_looked_at(many, monkeypatch, do)
+    return topics_looked_at(many, monkeypatch, do)
+
+
+@pytest.mark.parametrize("look", [looked, dumped, walked])
+def test_who_looks_at_the_log_opens_no_queue(
+    many: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[MessageStore], object]
+) -> None:
+    seen = topics_seen_by(look, many, monkeypatch)
     # Three queues' files say how long they are.
     assert seen <= {"topic00", "topic01", "topic02"}
 
@@ -116,11 +124,7 @@ def numbered(store: MessageStore) -> object:
 def test_who_looks_at_a_topic_looks_at_no_other(
     many: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[MessageStore], object]
 ) -> None:
-    def do() -> None:
-        with MessageStore(many, CONFIG) as store:
-            assert look(store)
-
-    seen = topics_looked_at(many, monkeypatch, do)
+    seen = topics_seen_by(look, many, monkeypatch)
     assert seen <= {"topic00", "topic01", "topic02", "topic20", f"topic{QUEUES - 1}"}
 
 
