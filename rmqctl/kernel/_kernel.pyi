@@ -177,8 +177,7 @@ class Appender:
     def __init__(
         self,
         *,
-        born_host: tuple[list[int], int],
-        store_host: tuple[list[int], int],
+        usual: object | None,
         shortest_properties: int,
         largest_record: int,
         classes: tuple[type, type] | None,

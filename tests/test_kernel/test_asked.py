@@ -21,7 +21,7 @@ from rmqctl.engine.write.compiled import CompiledAppender
 from rmqctl.engine.write.put import MessagePutter
 from rmqctl.operations.change.putstream import BulkPut, put_lines
 from tests.test_kernel.alike import assert_alike, files_of
-from tests.test_kernel.test_append import Blocks
+from tests.test_kernel.putlines import Blocks
 from tests.test_kernel.test_messages import Broken, as_plain
 from tests.test_kernel.test_single import NOW
 

@@ -26,6 +26,11 @@ class RecordForm(NamedTuple):
     property_crc: bool = False
     long_topics: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the form of 4.9.3, apart from long topics."""
+        return self == RecordForm(long_topics=self.long_topics)
+
     def magic_code(self, topic: str) -> int:
         """The magic code of a topic's records; it says how they end
         (:data:`~rmqctl.engine.record.record.TAILS`)."""

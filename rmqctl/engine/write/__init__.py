@@ -7,6 +7,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.write.bulk`
 - :mod:`~rmqctl.engine.write.checks`
 - :mod:`~rmqctl.engine.write.context`
+- :mod:`~rmqctl.engine.write.drylines`
 - :mod:`~rmqctl.engine.write.lines`
 - :mod:`~rmqctl.engine.write.recovery`
 - :mod:`~rmqctl.engine.write.stats`

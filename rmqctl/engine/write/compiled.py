@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.indexwriter import KeyRun
-from rmqctl.engine.record.message import LOCALHOST, Host, MessageExtBrokerInner
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.write.appended import OfQueue, Run, Stored
 from rmqctl.engine.write.bulk import (
     BulkAppender,
@@ -27,6 +27,8 @@ from rmqctl.engine.write.bulk import (
 from rmqctl.kernel import module as compiled
 
 if TYPE_CHECKING:
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.engine.write.lines import LineDefaults
     from rmqctl.engine.write.put import MessagePutter
 
 #: Most records and bytes of a bulk. It takes no longer than a smaller one without the kernel.
@@ -36,8 +38,6 @@ _RESERVE = 4 << 20
 #: Most bytes of small records that the kernel has made but not stored yet (MOST_CHUNKS and
 #: CHUNK_BYTES in src/put/behind.rs, and one chunk in each of both threads).
 _IN_FLIGHT = 2 << 20
-#: A host in the form that the kernel takes.
-KernelHost = tuple[list[int], int]
 
 
 class Stop(IntEnum):
@@ -89,12 +89,12 @@ class CompiledAppender(BulkAppender):
         putter: MessagePutter,
         source: Iterator[Message | None],
         kernel: ModuleType,
-        hosts: tuple[KernelHost, KernelHost] | None = None,
+        defaults: LineDefaults | None = None,
     ) -> None:
-        """:param hosts: born and store host of lines."""
+        """:param defaults: those of lines, if it is lines that are appended."""
         super().__init__(putter, source)
         self._most_records, self._most_bytes = _BULK_RECORDS, _BULK_BYTES
-        self._kernel = kernel_appender(putter, kernel, hosts)
+        self._kernel = kernel_appender(putter.config, kernel, defaults)
         #: The queues that the kernel knows now, by their numbers.
         self._queues: list[tuple[str, int]] = []
         #: By queue: the queue offset before which units have disk space. Kept from bulk to bulk:
@@ -188,20 +188,13 @@ class CompiledAppender(BulkAppender):
 
 
 def kernel_appender(
-    putter: MessagePutter, kernel: ModuleType, hosts: tuple[KernelHost, KernelHost] | None = None
+    config: MessageStoreConfig, kernel: ModuleType, defaults: LineDefaults | None = None
 ) -> Any:
     """The kernel's part of an append to a store."""
-    born, store = hosts or (kernel_host(LOCALHOST),) * 2
-    shortest, _, largest = record_lengths(putter.config)
+    shortest, _, largest = record_lengths(config)
     return kernel.Appender(
-        born_host=born,
-        store_host=store,
+        usual=defaults,
         shortest_properties=shortest,
         largest_record=largest,
         classes=(MessageExtBrokerInner, PlainMessage),
     )
-
-
-def kernel_host(host: Host) -> KernelHost:
-    address, port = host
-    return list(address), port

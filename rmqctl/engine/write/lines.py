@@ -5,15 +5,15 @@ The kernel makes records of many lines in one call, as :mod:`rmqctl.engine.write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.record.bodies import undecodable
 from rmqctl.engine.record.message import LOCALHOST, Host
 from rmqctl.engine.write.appended import Stored
 from rmqctl.engine.write.bulk import ANY_NUMBER, Message
-from rmqctl.engine.write.compiled import CompiledAppender, Stop, kernel_host
+from rmqctl.engine.write.compiled import CompiledAppender, Stop
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -21,17 +21,32 @@ if TYPE_CHECKING:
     from rmqctl.engine.write.put import MessagePutter
 
 
+class LineDefaults(NamedTuple):
+    """What messages have of whose fields a line says nothing; hosts are IPv4. Without a topic each
+    line must have one."""
+
+    topic: str | None = None
+    queue_id: int = 0
+    tags: str = ""
+    keys: str = ""
+    properties: Sequence[tuple[str, str]] = ()
+    flag: int = 0
+    born_host: Host = LOCALHOST
+    store_host: Host = LOCALHOST
+    prepared_transaction_offset: int = 0
+
+
 class Lines:
     """Messages as lines, in blocks of bytes; iterating gives the messages one by one.
 
     ``block`` is the current block of whole lines, and ``at`` the position of its next line; the
-    reader and the appender both move it. By default a message has the born host 127.0.0.1:0, the
-    store host ``store_host``, and the born time (ms) that ``clock`` gives.
+    reader and the appender both move it. What a line leaves out ``defaults`` say, and ``clock`` the
+    born time (ms).
     """
 
     block = b""
     at = 0
-    store_host: Host
+    defaults: LineDefaults
     clock: Callable[[], int]
 
     def has_lines(self) -> bool:
@@ -47,7 +62,7 @@ class Lines:
         raise NotImplementedError
 
 
-def _is_compressed(body: bytes, sys_flag: int) -> bool:
+def is_compressed(body: bytes, sys_flag: int) -> bool:
     """Whether a body can be decompressed as its sys flag says, as far as that can be told."""
     return not undecodable(body, sys_flag)
 
@@ -56,8 +71,7 @@ class LineAppender(CompiledAppender):
     """Appends lines by the kernel."""
 
     def __init__(self, putter: MessagePutter, lines: Lines, kernel: ModuleType) -> None:
-        hosts = kernel_host(LOCALHOST), kernel_host(lines.store_host)
-        super().__init__(putter, iter(lines), kernel, hosts)
+        super().__init__(putter, iter(lines), kernel, lines.defaults)
         self._lines = lines
         self._is_peeked = False
         #: How many messages are taken one by one before the kernel is tried again.
@@ -112,7 +126,7 @@ class LineAppender(CompiledAppender):
                     store_timestamp=timestamp,
                     queue=self._admit,
                     room=partial(self._reserve, place),
-                    is_compressed=_is_compressed,
+                    is_compressed=is_compressed,
                     descriptor=place.descriptor,
                 )
                 lines.taken(at, count)

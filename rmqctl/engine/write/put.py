@@ -94,8 +94,8 @@ class MessagePutter:
 
     @property
     def has_plain_form(self) -> bool:
-        """Whether the store's records have the form of 4.9.3, apart from long topics."""
-        return self.form == RecordForm(long_topics=self.form.long_topics)
+        """:attr:`RecordForm.is_plain` of the store's records."""
+        return self.form.is_plain
 
     @property
     def is_os_page_cache_busy(self) -> bool:

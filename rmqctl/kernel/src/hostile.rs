@@ -15,7 +15,8 @@ use crate::lines::columns::{COLUMNS, Cell, Form, Spelling};
 use crate::lines::pull::{self, Limits, Outgoing, Part, Tags, Units, pull, records};
 use crate::lines::rows::Lines;
 use crate::lines::units::unit_lines;
-use crate::put::append::{Appender, Fixed, Place, Stop, Times};
+use crate::put::append::{Appender, Fixed, Input, Origin, Place, Stop, Times};
+use crate::put::jsonline::Defaults;
 use crate::queue::newunits;
 use crate::queue::units::{Unit, by_queue};
 use crate::record::entry::{Found, read};
@@ -145,8 +146,7 @@ const LINE: [&[u8]; 2] = [
 /// unit.
 fn append(data: &[u8], choice: &[u8; 8]) {
     let mut appender = Appender::new(Fixed {
-        born_host: ([127, 0, 0, 1], 0),
-        store_host: ([127, 0, 0, 1], 10911),
+        usual: Origin::of_hosts(([127, 0, 0, 1], 0), ([127, 0, 0, 1], 10911)),
         shortest_properties: 0,
         largest_record: 1 << 10,
     });
@@ -163,7 +163,11 @@ fn append(data: &[u8], choice: &[u8; 8]) {
     let place = Place { position: start, end, file_from_offset: FILE, most, enough: end };
     let times = Times { born: 1, stored: 2 };
     let room = Room::of(&mut file);
-    let (taken, Ok(())) = appender.append(room, usize::MAX, place, (&lines, 0), times, &mut ());
+    let topic = (choice[7] & 1 == 1).then(|| "Topic".to_owned());
+    let tags = String::from_utf8_lossy(&text[..text.len().min(choice[7].into())]).into_owned();
+    let defaults = Defaults { topic, tags, ..Defaults::default() };
+    let input = Input { lines: &lines, at: 0, defaults: &defaults };
+    let (taken, Ok(())) = appender.append(room, usize::MAX, place, input, times, &mut ());
     assert!(taken.position <= end && taken.at <= lines.len() + 1);
     assert!(taken.stop != Stop::Lines || taken.at >= lines.len());
     appender.taken(|rows, totals, keys| {

@@ -17,6 +17,8 @@ from rmqctl.errors import CannotWrite
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.start.model import StartPlan
+    from rmqctl.engine.write.drylines import DryLines
+    from rmqctl.engine.write.lines import Lines
     from rmqctl.rows.changes import AppendResultRow
 
 
@@ -72,7 +74,14 @@ class DryPut:
                 cut = self._cuts.get(where)
                 self._store.queues.check_goes_on(*where, self._store.max_offset, cut)
                 self._sound.add(where)
-        return append_result_row(PutMessageResult(PutMessageStatus.PUT_OK, None, topic, queue_id))
+        return would_be_stored(topic, queue_id)
+
+    def plain_lines(self, lines: Lines) -> DryLines | None:
+        """Passes over lines that the store would surely take. None: all must be checked."""
+        from rmqctl.engine.write.drylines import dry_lines
+
+        store = self._store
+        return dry_lines(store.config, store.commit_log.file_size, self.form, lines)
 
     def _multi(self, message: MessageExtBrokerInner) -> list[tuple[str, int]]:
         """The light queues that a message goes to."""
@@ -81,6 +90,11 @@ class DryPut:
         from rmqctl.engine.dispatch.multi import multi_queues
 
         return multi_queues(message, self.form, self._store.dispatcher)
+
+
+def would_be_stored(topic: str, queue_id: int) -> AppendResultRow:
+    """The row of a message that a put would store."""
+    return append_result_row(PutMessageResult(PutMessageStatus.PUT_OK, None, topic, queue_id))
 
 
 def append_result_row(result: PutMessageResult) -> AppendResultRow:

@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from itertools import chain, starmap
+from typing import TYPE_CHECKING, Any, Protocol
 
+from formats import constants
 from rmqctl.engine.record.fields import NotAMessage, is_other_row, spelled
 from rmqctl.engine.record.message import Host
 from rmqctl.engine.record.record import offset_msg_id
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
-from rmqctl.engine.write.lines import Lines
+from rmqctl.engine.write.lines import LineDefaults, Lines
 from rmqctl.errors import BadInputLine, TopicNotAllowed
 from rmqctl.operations.change.messagefields import STORE_HOST
 from rmqctl.operations.change.messagemaker import MessageMaker
-from rmqctl.operations.change.put import DryPut, append_result_row
+from rmqctl.operations.change.put import DryPut, append_result_row, would_be_stored
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -136,21 +138,51 @@ def put_lines(
 def _messages(
     lines: Iterable[bytes | None] | Blocks, run: BulkPut, maker: MessageMaker
 ) -> Iterable[Message | None]:
-    """The messages of lines. Where there are no defaults they go on as lines, of which the kernel
-    makes records."""
-    if maker.defaults or not hasattr(lines, "blocks"):
+    """The messages of lines. Where their defaults are plain they go on as lines, of which the
+    kernel makes records."""
+    defaults = _plain_defaults(maker.defaults)
+    if defaults is None or not hasattr(lines, "blocks"):
         return messages_of(lines, run, maker)
-    return LineStream(lines.blocks(), run, maker)
+    return LineStream(lines.blocks(), run, maker, defaults)
+
+
+def _plain_defaults(values: dict[str, Any]) -> LineDefaults | None:
+    """Checked fields as the defaults of lines; None if they make messages that are not plain.
+
+    A born time is none of them: :class:`LineStream` has the clock.
+    """
+    given = dict(values)
+    given.pop("born_timestamp", None)
+    given.setdefault("store_host", STORE_HOST)
+    given["properties"] = tuple(given.get("properties", {}).items())
+    if not given.keys() <= set(LineDefaults._fields):
+        return None
+    defaults = LineDefaults(**given)
+    hosts = defaults.born_host, defaults.store_host
+    if any(len(address) != constants.IPV4_SIZE for address, _ in hosts):
+        return None
+    texts = (defaults.topic or "", defaults.tags, defaults.keys, *chain(*defaults.properties))
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:  # An argument of the command was not UTF-8.
+        return None
+    return defaults
 
 
 class LineStream(Lines):
     """Lines on their way into a store, in blocks of whole ones."""
 
-    store_host = STORE_HOST
-
-    def __init__(self, blocks: Iterator[bytes | None], run: BulkPut, maker: MessageMaker) -> None:
-        """:param maker: one without defaults."""
-        self.clock = maker.clock
+    def __init__(
+        self,
+        blocks: Iterator[bytes | None],
+        run: BulkPut,
+        maker: MessageMaker,
+        defaults: LineDefaults,
+    ) -> None:
+        """:param defaults: the maker's, but for a born time."""
+        self.defaults = defaults
+        born = maker.defaults.get("born_timestamp")
+        self.clock = maker.clock if born is None else lambda: born
         self._blocks = blocks
         self._run = run
         self._messages = messages_of(self._each(), run, maker)
@@ -195,22 +227,29 @@ class LineStream(Lines):
 
 
 def check_lines(
-    dry: DryPut, lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
+    dry: DryPut, lines: Iterable[bytes | None] | Blocks, run: BulkPut, maker: MessageMaker
 ) -> Iterator[AppendResultRow]:
     """Says what a put of every line would answer. The row of the first message that would be
     refused is the last one. Of ``run`` only the lines are counted.
 
     :raises NothingStored: a line is no message. Also raises what :meth:`DryPut.check` does.
     """
+    messages = _messages(lines, run, maker)
+    plain = dry.plain_lines(messages) if isinstance(messages, LineStream) else None
     try:
-        for message in messages_of(lines, run, maker):
-            if message is None:
-                continue
-            row = dry.check(message.full() if isinstance(message, PlainMessage) else message)
-            yield row
-            if row["status"] != PutMessageStatus.PUT_OK.value:
-                run.refused = row
-                return
+        for message in messages:
+            if message is not None:
+                row = dry.check(message.full() if isinstance(message, PlainMessage) else message)
+                yield row
+                if row["status"] != PutMessageStatus.PUT_OK.value:
+                    run.refused = row
+                    return
+                queue = message.topic, message.queue_id
+                # A message that is delayed goes to another queue than plain ones of its topic.
+                if plain is not None and queue == (row["topic"], row["queue_id"]):
+                    plain.admit(*queue)
+            if plain is not None:
+                yield from starmap(would_be_stored, plain.take())
     except (NotAMessage, TopicNotAllowed) as error:
         raise run.refusal(error) from None
 

@@ -19,7 +19,7 @@ use crate::layouts::{
 };
 use crate::put::behind::{Behind, Work, store_behind};
 use crate::put::derived::{self, Keys};
-use crate::put::jsonline::{self, Read};
+use crate::put::jsonline::{self, Defaults, Read};
 use crate::put::storing::{Made, Row, Storing, Total};
 use crate::record::hashmap;
 use crate::record::properties::{self, Properties};
@@ -56,11 +56,11 @@ pub enum Stop {
 /// An IPv4 address and a port.
 pub type Host = ([u8; 4], u16);
 
-/// What messages have that say nothing else, and the limits of the store.
+/// What lines have in common that say nothing else, and the limits of the store.
 #[derive(Debug, Clone, Copy)]
 pub struct Fixed {
-    pub born_host: Host,
-    pub store_host: Host,
+    /// Without a born time: [`Times`] has that.
+    pub usual: Origin,
     /// The fewest bytes of a message's properties, and the most of a record.
     pub shortest_properties: usize,
     pub largest_record: usize,
@@ -87,6 +87,14 @@ pub struct Place {
     pub most: usize,
     /// It stops after a record that ends at this position, or behind it.
     pub enough: usize,
+}
+
+/// Lines of NDJSON, of which the first one to be taken begins at the position `at`.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    pub lines: &'a [u8],
+    pub at: usize,
+    pub defaults: &'a Defaults,
 }
 
 /// The born time (ms) of messages that have none, and the store time (ms).
@@ -178,17 +186,8 @@ impl Maker {
     pub fn new(fixed: Fixed) -> Self {
         let mut template = [0; PREFIX.size];
         put(&mut template, PREFIX.magic_code, VERSIONS[0].magic_code.to_be_bytes());
-        let usual = Origin {
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp: 0,
-            born_host: fixed.born_host,
-            store_host: fixed.store_host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
-        };
         Maker {
-            usual,
+            usual: fixed.usual,
             host: None,
             largest_record: fixed.largest_record,
             shortest_properties: fixed.shortest_properties,
@@ -419,23 +418,24 @@ impl Appender {
         self.storing.forget();
     }
 
-    /// Stores the messages of `lines` from the position `at` on, up to the first that is not taken.
-    /// This thread stores the first `alone` bytes itself, and a second one the rest. The first part of
-    /// the result says how far it came, also after an error.
+    /// Stores the messages of lines, up to the first that is not taken. This thread stores the first
+    /// `alone` bytes itself, and a second one the rest. The first part of the result says how far it
+    /// came, also after an error.
     pub fn append<A: Asked>(
         &mut self,
         room: Room<'_>,
         alone: usize,
         place: Place,
-        (lines, at): (&[u8], usize),
+        input: Input<'_>,
         times: Times,
         asked: &mut A,
     ) -> (Taken, Result<(), A::Error>) {
         let Appender { maker, storing } = self;
         let work = Work::new(storing, room, place.file_from_offset, None);
-        let mut taken = Taken { position: place.position, at, lines: 0, stop: Stop::Lines };
+        let (position, at) = (place.position, input.at);
+        let mut taken = Taken { position, at, lines: 0, stop: Stop::Lines };
         let done = store_behind(work, alone, |behind| {
-            maker.take_lines(place, lines, &mut taken, times, asked, behind)
+            maker.take_lines(place, input, &mut taken, times, asked, behind)
         });
         (taken, done)
     }
@@ -446,7 +446,7 @@ impl Maker {
     fn take_lines<A: Asked>(
         &mut self,
         mut place: Place,
-        lines: &[u8],
+        Input { lines, defaults, .. }: Input<'_>,
         taken: &mut Taken,
         times: Times,
         asked: &mut A,
@@ -462,7 +462,8 @@ impl Maker {
                 return Ok(());
             }
             let records = behind.records();
-            match self.take_line(records, place, taken.position, line, times.stored, asked) {
+            let read = jsonline::read(line, defaults, &self.usual);
+            match self.take_line(records, place, taken.position, read, times.stored, asked) {
                 Ok(made) => {
                     behind.add(made);
                     taken.position += made.row.size;
@@ -490,13 +491,14 @@ impl Maker {
         records: &mut Vec<u8>,
         place: Place,
         position: usize,
-        line: &[u8],
+        read: Option<Read<'_>>,
         timestamp: i64,
         asked: &mut A,
     ) -> Result<Made, Refused<A::Error>> {
-        let read = jsonline::read(line, &self.usual).ok_or(Refused::UNSURE)?;
+        let read = read.ok_or(Refused::UNSURE)?;
         let entries = entries_of(&read).ok_or(Refused::UNSURE)?;
-        let queue_id = i32::try_from(read.line.queue_id).map_err(|_| Refused::UNSURE)?;
+        let topic = read.topic().ok_or(Refused::UNSURE)?;
+        let queue_id = read.queue_id().ok_or(Refused::UNSURE)?;
         let (origin, body) = (read.origin, read.body());
         self.expect_host(origin.unwrap_or(self.usual).store_host)?;
         if let Some(sys_flag) = read.compression() {
@@ -504,7 +506,7 @@ impl Maker {
                 return Err(Refused::UNSURE);
             }
         }
-        let (topic, properties) = (&*read.line.topic, Texts::Entries(entries));
+        let properties = Texts::Entries(entries);
         let mut message = Message { topic, queue_id, body, properties, origin };
         self.make(records, place, position, &mut message, || Ok(timestamp))
     }
@@ -569,6 +571,19 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// That of a message of which only the hosts are known.
+    pub fn of_hosts(born_host: Host, store_host: Host) -> Self {
+        Origin {
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 0,
+            born_host,
+            store_host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+        }
+    }
+
     fn put(&self, record: &mut [u8]) {
         let ((born, born_port), (store, store_port)) = (self.born_host, self.store_host);
         put(record, PREFIX.flag, self.flag.to_be_bytes());
@@ -606,14 +621,13 @@ pub fn key<'a>(room: &'a mut Vec<u8>, topic: &[u8], queue_id: i32) -> &'a [u8] {
 /// KEYS or TAGS among its properties as well; or if it is a row of a record with a checksum, which the
 /// new record must not have.
 fn entries_of<'a>(read: &'a Read<'_>) -> Option<Vec<Entry<'a>>> {
-    let line = &read.line;
-    let given = line.properties.0.iter();
-    let mut entries: Vec<Entry<'a>> =
-        given.map(|(name, value)| (0, (&*name.0, &*value.0))).collect();
+    // The iterator does not know how many there are. Few have more, with keys and tags.
+    let mut entries: Vec<Entry<'a>> = Vec::with_capacity(4);
+    entries.extend(read.properties().map(|pair| (0, pair)));
     if read.was_stored && has(&entries, PROPERTY_CRC32) {
         return None;
     }
-    let (keys, tags) = (&*line.keys, &*line.tags);
+    let (keys, tags) = (read.keys(), read.tags());
     if keys.is_empty() && tags.is_empty() {
         return Some(entries);
     }

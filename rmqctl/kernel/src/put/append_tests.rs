@@ -1,17 +1,30 @@
 //! Tests of the append: lines become records that can be read, and no line causes a panic.
 
 use crate::bytes::mapped::Room;
-use crate::put::append::{Appender, Asked, Fixed, Place, Stop, Taken, Times};
+use crate::put::append::{Appender, Asked, Fixed, Input, Origin, Place, Stop, Taken, Times};
+use crate::put::jsonline::Defaults;
 use crate::record::entry::{Found, read};
 
 const FILE: i64 = 1 << 30;
 const TIMES: Times = Times { born: 1, stored: 2 };
 
+static NOTHING: Defaults = Defaults {
+    topic: None,
+    queue_id: 0,
+    tags: String::new(),
+    keys: String::new(),
+    properties: Vec::new(),
+};
+
+/// Lines that have no defaults.
+fn of(bytes: &[u8]) -> Input<'_> {
+    Input { lines: bytes, at: 0, defaults: &NOTHING }
+}
+
 /// An appender with IPv4 hosts, and without any queue.
 pub fn empty() -> Appender {
     Appender::new(Fixed {
-        born_host: ([127, 0, 0, 1], 0),
-        store_host: ([127, 0, 0, 1], 10911),
+        usual: Origin::of_hosts(([127, 0, 0, 1], 0), ([127, 0, 0, 1], 10911)),
         shortest_properties: 0,
         largest_record: 1 << 16,
     })
@@ -27,7 +40,7 @@ fn append(appender: &mut Appender, file: &mut [u8], position: usize, lines: &[u8
     let end = file.len();
     let place = Place { position, end, file_from_offset: FILE, most: 100, enough: end };
     let (taken, Ok(())) =
-        appender.append(Room::of(file), usize::MAX, place, (lines, 0), TIMES, &mut ());
+        appender.append(Room::of(file), usize::MAX, place, of(lines), TIMES, &mut ());
     taken
 }
 
@@ -47,6 +60,31 @@ fn lines_become_records() {
     }
     assert_eq!(taken.position, position);
     assert!(file[position..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_line_has_the_defaults_of_what_it_does_not_say() {
+    let defaults = Defaults {
+        topic: Some("t".to_owned()),
+        queue_id: 4,
+        tags: "usual".to_owned(),
+        keys: String::new(),
+        properties: vec![("a".to_owned(), "b".to_owned())],
+    };
+    let bytes = b"{\"tags\":\"\",\"properties\":{}}\n{\"topic\":\"u\",\"queue_id\":null}\n{}\n";
+    let mut appender = empty();
+    appender.admit(b"t", 4, 0, 9);
+    appender.admit(b"u", 4, 0, 9);
+    let mut file = [0; 1000];
+    let place = Place { position: 0, end: 1000, file_from_offset: FILE, most: 9, enough: 1000 };
+    let (room, lines) = (Room::of(&mut file), Input { lines: bytes, at: 0, defaults: &defaults });
+    let (taken, Ok(())) = appender.append(room, usize::MAX, place, lines, TIMES, &mut ());
+    assert_eq!((taken.stop, taken.lines), (Stop::Lines, 3));
+    let properties = b"TAGS\x01usual\x02a\x01b".len();
+    appender.taken(|rows, _, _| {
+        let sizes: Vec<(u32, usize)> = rows.iter().map(|row| (row.queue, row.size)).collect();
+        assert_eq!(sizes, [(0, 92), (1, 92 + properties), (0, 92 + properties)]);
+    });
 }
 
 #[test]
@@ -124,7 +162,7 @@ fn a_compressed_body_is_looked_at_by_somebody_else() {
         let place = Place { position: 0, end: 1000, file_from_offset: FILE, most: 9, enough: 1000 };
         let mut granting = Granting { asked: Vec::new(), ends: Vec::new(), most: 9 };
         let (room, line) = (Room::of(&mut file), row(body, flag));
-        let lines = (line.as_bytes(), 0);
+        let lines = of(line.as_bytes());
         let (taken, done) = appender.append(room, usize::MAX, place, lines, TIMES, &mut granting);
         assert_eq!((taken.stop, done), (stop, Ok(())), "{body} {flag}");
         if stop == Stop::Lines {
@@ -143,7 +181,7 @@ fn what_it_asks_for_is_had_without_a_stop() {
             Place { position: 0, end: 100, file_from_offset: FILE, most: 999, enough: 1 << 16 };
         let mut granting = Granting { asked: Vec::new(), ends: Vec::new(), most };
         let room = Room::of(&mut file);
-        let (taken, done) = appender.append(room, alone, place, (&lines, 0), TIMES, &mut granting);
+        let (taken, done) = appender.append(room, alone, place, of(&lines), TIMES, &mut granting);
         let rows = appender.taken(|rows, _, _| rows.to_vec());
         assert_eq!((rows.len(), taken.position), (taken.lines, rows.len() * 92));
         assert!(rows.iter().all(|row| row.queue_offset == 7 + row.position as i64 / 184));

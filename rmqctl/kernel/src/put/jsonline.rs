@@ -16,22 +16,31 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use crate::layouts::COMPRESSED_FLAG;
 use crate::put::append::{Host, Origin, TAKEN_FLAGS};
 
+/// What messages have of whose fields a line says nothing. Without a topic each line must have one.
+#[derive(Debug, Default)]
+pub struct Defaults {
+    pub topic: Option<String>,
+    pub queue_id: u32,
+    pub tags: String,
+    pub keys: String,
+    pub properties: Vec<(String, String)>,
+}
+
 /// The fields that most new messages have. A field that is there twice, or an unknown one, is an error.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line<'a> {
     #[serde(borrow)]
-    pub topic: Cow<'a, str>,
-    #[serde(default)]
-    pub queue_id: u32,
-    #[serde(borrow, default)]
-    pub tags: Cow<'a, str>,
-    #[serde(borrow, default)]
-    pub keys: Cow<'a, str>,
-    #[serde(borrow, default)]
-    pub properties: Pairs<'a>,
+    topic: Option<Text<'a>>,
+    queue_id: Option<u32>,
     #[serde(borrow)]
-    pub body: Option<Text<'a>>,
+    tags: Option<Text<'a>>,
+    #[serde(borrow)]
+    keys: Option<Text<'a>>,
+    #[serde(borrow)]
+    properties: Option<Pairs<'a>>,
+    #[serde(borrow)]
+    body: Option<Text<'a>>,
 }
 
 /// Those and the further fields of rows. They are read apart: a struct of so many fields takes a sixth
@@ -43,15 +52,14 @@ pub struct Line<'a> {
 #[serde(deny_unknown_fields)]
 struct Row<'a> {
     #[serde(borrow)]
-    topic: Cow<'a, str>,
-    #[serde(default)]
-    queue_id: u32,
-    #[serde(borrow, default)]
-    tags: Cow<'a, str>,
-    #[serde(borrow, default)]
-    keys: Cow<'a, str>,
-    #[serde(borrow, default)]
-    properties: Pairs<'a>,
+    topic: Option<Text<'a>>,
+    queue_id: Option<u32>,
+    #[serde(borrow)]
+    tags: Option<Text<'a>>,
+    #[serde(borrow)]
+    keys: Option<Text<'a>>,
+    #[serde(borrow)]
+    properties: Option<Pairs<'a>>,
     #[serde(borrow)]
     body: Option<Text<'a>>,
     #[serde(borrow)]
@@ -98,12 +106,12 @@ struct Row<'a> {
 }
 
 /// Names and values in the order of the line, with repeated names.
-#[derive(Debug, Default)]
-pub struct Pairs<'a>(pub Vec<(Text<'a>, Text<'a>)>);
+#[derive(Debug)]
+struct Pairs<'a>(Vec<(Text<'a>, Text<'a>)>);
 
 /// A string. It borrows from the line if it has no escapes.
 #[derive(Debug, Deserialize)]
-pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -164,7 +172,8 @@ impl<'de> Deserialize<'de> for PassedOver {
 
 /// A message.
 pub struct Read<'a> {
-    pub line: Line<'a>,
+    line: Line<'a>,
+    defaults: &'a Defaults,
     /// The body, if `line` does not have it as it is stored.
     body: Option<Vec<u8>>,
     /// The fields that come from producer and broker.
@@ -175,24 +184,50 @@ pub struct Read<'a> {
 
 /// The message of a line; None if Python must look at it. `usual` is the origin of messages that say
 /// nothing else.
-pub fn read<'a>(line: &'a [u8], usual: &Origin) -> Option<Read<'a>> {
+pub fn read<'a>(line: &'a [u8], defaults: &'a Defaults, usual: &Origin) -> Option<Read<'a>> {
     // serde would also take an array, with its items for the fields.
     let first = line.iter().find(|byte| !byte.is_ascii_whitespace())?;
     if *first != b'{' {
         return None;
     }
     if let Ok(line) = serde_json::from_slice(line) {
-        return Some(Read { line, body: None, origin: None, was_stored: false });
+        return Some(Read { line, defaults, body: None, origin: None, was_stored: false });
     }
-    serde_json::from_slice::<Row<'_>>(line).ok()?.read(usual)
+    serde_json::from_slice::<Row<'_>>(line).ok()?.read(defaults, usual)
 }
 
 impl Read<'_> {
+    /// The topic; None if neither the line nor the defaults have one.
+    pub fn topic(&self) -> Option<&str> {
+        text(&self.line.topic).or(self.defaults.topic.as_deref())
+    }
+
+    /// The queue; None if it is no number of a queue.
+    pub fn queue_id(&self) -> Option<i32> {
+        i32::try_from(self.line.queue_id.unwrap_or(self.defaults.queue_id)).ok()
+    }
+
+    pub fn tags(&self) -> &str {
+        text(&self.line.tags).unwrap_or(&self.defaults.tags)
+    }
+
+    pub fn keys(&self) -> &str {
+        text(&self.line.keys).unwrap_or(&self.defaults.keys)
+    }
+
+    /// Names and values of the properties, in the order in which they are given.
+    pub fn properties(&self) -> impl Iterator<Item = (&str, &str)> {
+        let usual = if self.line.properties.is_none() { &*self.defaults.properties } else { &[] };
+        let own = self.line.properties.iter().flat_map(|pairs| &pairs.0);
+        own.map(|(name, value)| (&*name.0, &*value.0))
+            .chain(usual.iter().map(|(name, value)| (&**name, &**value)))
+    }
+
     /// The bytes of the body.
     pub fn body(&self) -> &[u8] {
         match &self.body {
             Some(body) => body,
-            None => self.line.body.as_ref().map_or(b"", |body| body.0.as_bytes()),
+            None => text(&self.line.body).unwrap_or("").as_bytes(),
         }
     }
 
@@ -204,9 +239,9 @@ impl Read<'_> {
 }
 
 impl<'a> Row<'a> {
-    fn read(self, usual: &Origin) -> Option<Read<'a>> {
-        let is = |text: &Option<Text<'_>>, known: &[&str]| {
-            text.as_ref().is_none_or(|text| known.contains(&&*text.0))
+    fn read(self, defaults: &'a Defaults, usual: &Origin) -> Option<Read<'a>> {
+        let is = |given: &Option<Text<'_>>, known: &[&str]| {
+            text(given).is_none_or(|text| known.contains(&text))
         };
         let origin = self.origin(usual)?;
         let is_usual = is(&self.kind, &["message"]) && is(&self.status, &["ok", "unchecked"]);
@@ -214,23 +249,24 @@ impl<'a> Row<'a> {
             return None;
         }
         let Row { topic, queue_id, tags, keys, properties, .. } = self;
-        let encoding = self.body_encoding.as_ref().map_or("utf8", |encoding| &*encoding.0);
+        let encoding = text(&self.body_encoding).unwrap_or("utf8");
         let (given, encoding) = match (self.body, self.body_base64) {
             (None, Some(body)) => (Some(body), "base64"),
             (body, None) => (body, encoding),
             (Some(_), Some(_)) => return None,
         };
-        let text = given.as_ref().map_or("", |body| &*body.0);
+        let plain = text(&given).unwrap_or("");
         let body = match encoding {
             "utf8" => None,
-            "base64" => Some(STANDARD.decode(text).ok()?),
+            "base64" => Some(STANDARD.decode(plain).ok()?),
             _ => return None,
         };
-        if !is_told(body.as_deref().unwrap_or(text.as_bytes()), self.body_length, self.body_crc) {
+        if !is_told(body.as_deref().unwrap_or(plain.as_bytes()), self.body_length, self.body_crc) {
             return None;
         }
         let line = Line { topic, queue_id, tags, keys, properties, body: given };
-        Some(Read { line, body, origin: Some(origin), was_stored: self.kind.is_some() })
+        let was_stored = self.kind.is_some();
+        Some(Read { line, defaults, body, origin: Some(origin), was_stored })
     }
 
     /// What the row says of the message's origin; the rest is as in `usual`. None if a host is no
@@ -248,6 +284,10 @@ impl<'a> Row<'a> {
                 .unwrap_or(usual.prepared_transaction_offset),
         })
     }
+}
+
+fn text<'s>(given: &'s Option<Text<'_>>) -> Option<&'s str> {
+    given.as_ref().map(|text| &*text.0)
 }
 
 /// Whether a body is the one that its row tells of. The engine never checks the CRC of an empty one.

@@ -13,8 +13,9 @@ use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyTuple, PyType};
 use crate::bytes::fetch;
 use crate::bytes::mapped::Room;
 use crate::bytes::processors::has_processors;
-use crate::put::append::{self, Fixed, Host, Place, Refused, Stop, Times};
+use crate::put::append::{self, Fixed, Host, Input, Origin, Place, Refused, Stop, Times};
 use crate::put::behind::{ALONE_BYTES, Behind, Work, store_behind};
+use crate::put::jsonline::Defaults;
 use crate::put::storing::{Clock, Row};
 use crate::python::message::{Fields, Reader, host_of, reader_of};
 use crate::python::{bytes_of, guarded, longs, numbers_of};
@@ -45,33 +46,68 @@ pub fn stores_behind() -> bool {
     has_processors()
 }
 
+/// What messages have of whose fields a line says nothing (`LineDefaults`).
+#[derive(FromPyObject)]
+struct OfEachLine {
+    topic: Option<String>,
+    queue_id: u32,
+    tags: String,
+    keys: String,
+    properties: Vec<(String, String)>,
+    flag: i32,
+    born_host: Host,
+    store_host: Host,
+    prepared_transaction_offset: i64,
+}
+
+/// A host that no message has, because each has its own.
+const NOWHERE: Host = ([0; 4], 0);
+
+impl OfEachLine {
+    /// The same in the two forms of which records are made.
+    fn split(self) -> (Origin, Defaults) {
+        let OfEachLine { topic, queue_id, tags, keys, properties, .. } = self;
+        let origin = Origin {
+            flag: self.flag,
+            prepared_transaction_offset: self.prepared_transaction_offset,
+            ..Origin::of_hosts(self.born_host, self.store_host)
+        };
+        (origin, Defaults { topic, queue_id, tags, keys, properties })
+    }
+}
+
 /// Appends messages to a store.
 #[pyclass]
 pub struct Appender {
     records: append::Appender,
     reader: Option<Reader>,
+    defaults: Defaults,
     /// The bytes of the stream's messages so far.
     bytes: usize,
 }
 
 #[pymethods]
 impl Appender {
-    /// The hosts, IPv4 addresses and ports, are those of lines that name none. `classes` are the
-    /// classes of messages: `MessageExtBrokerInner` and `PlainMessage`.
+    /// `usual` is what messages have of whose fields a line says nothing; without it no lines are
+    /// appended. `classes` are the classes of
+    /// messages: `MessageExtBrokerInner` and `PlainMessage`.
     #[new]
-    #[pyo3(signature = (*, born_host, store_host, shortest_properties, largest_record, classes))]
+    #[pyo3(signature = (*, usual, shortest_properties, largest_record, classes))]
     fn new(
         py: Python<'_>,
-        born_host: Host,
-        store_host: Host,
+        usual: Option<OfEachLine>,
         shortest_properties: usize,
         largest_record: usize,
         classes: Option<(Py<PyType>, Py<PyType>)>,
     ) -> PyResult<Self> {
-        let fixed = Fixed { born_host, store_host, shortest_properties, largest_record };
+        let (usual, defaults) = match usual {
+            Some(usual) => usual.split(),
+            None => (Origin::of_hosts(NOWHERE, NOWHERE), Defaults::default()),
+        };
+        let fixed = Fixed { usual, shortest_properties, largest_record };
         let records = append::Appender::new(fixed);
         let reader = classes.map(|classes| Reader::new(py, classes)).transpose()?;
-        Ok(Appender { records, reader, bytes: 0 })
+        Ok(Appender { records, reader, defaults, bytes: 0 })
     }
 
     /// Lets messages go to a queue, from its queue offset `next` up to `limit`. Returns its number.
@@ -175,8 +211,9 @@ impl Appender {
         let (file, alone) = (file_of(descriptor), self.alone());
         let mut asking = Asking { queue, room, is_compressed };
         let room = room_of(&buffer)?.in_file(file.as_ref());
-        let (lines, own) = ((lines.as_bytes(), at), &mut self.records);
-        let work = || guarded(|| Ok(own.append(room, alone, place, lines, times, &mut asking)));
+        let input = Input { lines: lines.as_bytes(), at, defaults: &self.defaults };
+        let own = &mut self.records;
+        let work = || guarded(|| Ok(own.append(room, alone, place, input, times, &mut asking)));
         let (taken, done) = py.detach(work)?;
         self.bytes = self.bytes.saturating_add(taken.position.saturating_sub(position));
         let stop = if done.is_err() { Stop::Failed } else { taken.stop };

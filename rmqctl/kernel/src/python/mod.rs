@@ -58,7 +58,7 @@ pyo3::create_exception!(
 );
 
 /// The version of this interface. `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 22;
+const INTERFACE: u32 = 23;
 
 /// The place in the source of the last panic, for the exception.
 static PLACE: Mutex<String> = Mutex::new(String::new());

@@ -16,7 +16,7 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::index::items::{self, Common, Header, Places};
 use crate::layouts::{INDEX_ITEM_BYTES, QUEUE_UNIT_BYTES};
-use crate::put::append::{self, Fixed, Place, Stop};
+use crate::put::append::{self, Fixed, Origin, Place, Stop};
 use crate::python::append::{room_of, system_clock};
 use crate::python::guarded;
 use crate::python::message::{Reader, Values};
@@ -229,8 +229,8 @@ impl SingleAppender {
     ) -> PyResult<Self> {
         // Each message has hosts of its own.
         let host = ([127, 0, 0, 1], 0);
-        let fixed =
-            Fixed { born_host: host, store_host: host, shortest_properties, largest_record };
+        let usual = Origin::of_hosts(host, host);
+        let fixed = Fixed { usual, shortest_properties, largest_record };
         let name = |name| PyString::intern(py, name).unbind();
         Ok(SingleAppender {
             records: append::Maker::new(fixed),
