@@ -205,7 +205,9 @@ JOBS = {
     "export-ndjson": Job(f"export {_WHERE} --output {{to}} --format ndjson"),
     "export-parquet": Job(f"export {_WHERE} --output {{to}}"),
     "import": Job(
-        "import --store {to} --broker-conf {conf} --from {lines} --input ndjson", made=_imported
+        "import --store {to} --broker-conf {conf} --from {lines} --input ndjson",
+        "from rmqctl.spark.sink import newstore; newstore.SMALL = 0",
+        _imported,
     ),
     "rebuild-all": Job(f"rebuild all {_WHERE} --output {{to}}"),
     "rebuild-queues": Job("rebuild queues --store {root} --broker-conf {conf} --output {to}"),

@@ -63,8 +63,9 @@ def made(root: Path, parts: list[list[Rows]], config: MessageStoreConfig, **opti
         new.set_aside(map(batch_of, batches), f"{number:06d}")
         for number, batches in enumerate(parts)
     ]
-    if new.write_log(told, with_threads):
-        new.dispatch()
+    records = new.write_log(told, with_threads)
+    if records:
+        new.dispatch(records)
     new.finish()
     return root
 
@@ -167,8 +168,7 @@ def test_what_a_task_does_may_be_done_twice(tmp_path: Path) -> None:
         return [both[number % 2] for number, both in enumerate(tries)]
 
     new, told = set_aside(tmp_path / "many", [LIGHT[at : at + 10] for at in (0, 10, 20)])
-    new.write_log(told, twice)
-    new.dispatch()
+    new.dispatch(new.write_log(told, twice))
     new.finish()
     assert content(tmp_path / "many") == content(appended(tmp_path / "one", LIGHT, CONF))
 

@@ -25,7 +25,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from rmqctl.spark import scan
+from rmqctl.spark.session.jobs import SMALL
 from rmqctl.spark.session.staging import NotShared
+from rmqctl.spark.sink import newstore
 from rmqctl.spark.sink.encode import EncodeSettings
 from rmqctl.spark.sink.newstore import (
     NewStore,
@@ -136,8 +138,7 @@ def test_more_than_a_million_partitions(tmp_path: Path, monkeypatch: pytest.Monk
     new = NewStore(str(tmp_path), "store", EncodeSettings(parse_broker_conf(CONF), 1))
     new.begin()
     rows: Any = _TwoTasks(monkeypatch)
-    new.write_log(_set_aside(rows, new), with_threads)
-    new.dispatch()
+    new.dispatch(new.write_log(_set_aside(rows, new), with_threads))
     new.finish()
     messages = engine_rows("commitlog", tmp_path, parse_broker_conf(CONF))
     assert [row["body"] for row in messages] == [b"999999", b"1000000"]
@@ -213,8 +214,12 @@ def test_a_job_whose_directory_goes_fails(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
-def test_write_store(spark: SparkSession, tmp_path: Path) -> None:
-    """All of it on Spark: the engine's bytes for the rows in the order of the partitions."""
+@pytest.mark.parametrize("small", [0, SMALL], ids=["all of it on Spark", "in the driver"])
+def test_write_store(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    """The engine's bytes for the rows in the order of the partitions."""
+    monkeypatch.setattr(newstore, "SMALL", small)
     count = 3000
     frame = spark.range(0, count, 1, 3).selectExpr(
         "concat('t', id % 4) AS topic",
@@ -256,8 +261,11 @@ def test_write_store(spark: SparkSession, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["many", "none", "one"]
 
 
-def test_import_of_every_golden_store(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
+def test_import_of_every_golden_store(
+    spark: SparkSession, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nine stores exported at once, and imported as one: every message stays what it was."""
+    monkeypatch.setattr(newstore, "SMALL", 0)
     from rmqctl.spark.report import export
     from rmqctl.spark.sink import importer
 

@@ -13,15 +13,13 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import RmqctlError
 from rmqctl.operations.look.stats import StoreToCount, statistics
 from rmqctl.rows.columns import broker_of
+from rmqctl.spark.session.jobs import SMALL
 from rmqctl.spark.session.staging import is_remote
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.rows import Row
     from rmqctl.rows.sections import Waiting
-
-#: The most bytes of log on disk, in all stores together: half a second of one core.
-SMALL = 64 << 20
 
 
 def counted_here(

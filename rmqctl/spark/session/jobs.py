@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 R = TypeVar("R")
+#: Most bytes of log that the driver goes through by itself, without a job: half a second of one
+#: core.
+SMALL = 64 << 20
 _AT_ONCE = 8
 _SECONDS = 0.2
 

@@ -5,9 +5,9 @@
    separately.
 3. Queues and index are built from the log.
 
-:func:`write_store` does all three steps on Spark. The data source's writer cannot start a job
-itself: it does the second step with threads, and the third one in one process. Until then the runs
-are in the directory of the new store, which every node must see.
+:func:`write_store` does all three steps on Spark, unless the log is small. The data source's writer
+cannot start a job itself: it does the second step with threads, and the third one in one process.
+Until then the runs are in the directory of the new store, which every node must see.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
+from rmqctl.engine.record.record import Damage
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.filesizes import check_queue_file_size
@@ -49,6 +50,7 @@ from rmqctl.engine.write.assemble import (
     write_log_file,
 )
 from rmqctl.errors import InternalError, RmqctlError
+from rmqctl.spark.session.jobs import SMALL, ended_on_failure
 from rmqctl.spark.session.staging import NotShared, in_new_directory, is_remote
 from rmqctl.spark.sink.encode import EncodeSettings, RowEncoder, RowRefused
 from rmqctl.spark.sink.messagecolumns import COLUMNS, REQUIRED
@@ -150,8 +152,13 @@ class NewStore:
         sync_directory(self._root / paths.COMMIT_LOG)
         return sum(run.records for run in runs)
 
-    def dispatch(self) -> None:
-        """Builds queues and index in this process."""
+    def is_small(self, told: Iterable[SetAside]) -> bool:
+        """Whether the driver makes the store sooner by itself than with further jobs."""
+        return sum(int(one.run.rows()["size"].sum()) for one in told if one.run) < SMALL
+
+    def dispatch(self, records: int) -> None:
+        """Builds queues and index in this process. :raises InternalError: the log has not so many
+        records."""
         root, config = self._root, self._config
         log = CommitLog(root / paths.COMMIT_LOG, config.mapped_file_size_commit_log)
         dispatcher = Dispatcher(config)
@@ -172,14 +179,20 @@ class NewStore:
             if config.message_index_enable
             else None,
         )
+        found = 0
+        damage: list[Damage] = []
         try:
             for entry in Scanner(log).scan():
                 if isinstance(entry, Batch):
                     derived.dispatch_batch(entry)
+                    found += len(entry)
+                elif isinstance(entry, Damage):
+                    damage.append(entry)
             derived.flush()
         finally:
             derived.close()
             log.close()
+        _check_built(records, found, damage)
 
     def finish(self) -> None:
         """Writes what else a cleanly closed store has."""
@@ -243,7 +256,6 @@ def write_store(
         column cannot be one of messages.
     """
     from rmqctl.spark.mend.rebuild import build
-    from rmqctl.spark.session.jobs import ended_on_failure
 
     spark, config = rows.sparkSession, config or MessageStoreConfig()
     check_new_store(path, rows.schema, config)
@@ -252,14 +264,23 @@ def write_store(
     with in_new_directory(path) as place, ended_on_failure(spark):
         new = NewStore(place, path, EncodeSettings(config, clock(), as_stored))
         new.begin()
-        records = new.write_log(_set_aside(rows, new), partial(_on_spark, spark))
-        if records:
+        told = _set_aside(rows, new)
+        is_small = new.is_small(told)
+        records = new.write_log(told, with_threads if is_small else partial(_on_spark, spark))
+        if records and is_small:
+            new.dispatch(records)
+        elif records:
             built = build(spark, _Plan(Path(place), config), Path(place))
-            if built.records != records or built.damage:
-                found = f"{built.records} records, damage at {built.damage[:3]}"
-                raise InternalError(reason=f"of {records} records written it reads {found}")
+            _check_built(records, built.records, built.damage)
         new.finish()
     return records
+
+
+def _check_built(records: int, found: int, damage: Sequence[Damage]) -> None:
+    """:raises InternalError: what was written cannot all be read."""
+    if found != records or damage:
+        read = f"{found} records, damage at {damage[:3]}"
+        raise InternalError(reason=f"of {records} records written it reads {read}")
 
 
 def check_new_store(path: str, schema: StructType, config: MessageStoreConfig) -> None:

@@ -99,8 +99,9 @@ class RocketMQWriter(DataSourceArrowWriter):
         """
         told = [message.told for message in messages if isinstance(message, Written)]
         try:
-            if self._new.write_log(told, with_threads):
-                self._new.dispatch()
+            records = self._new.write_log(told, with_threads)
+            if records:
+                self._new.dispatch(records)
             self._new.finish()
             put_in_place(Path(self._new.root), self._path)
         except WriteRefused:
