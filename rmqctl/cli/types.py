@@ -50,6 +50,24 @@ class Name(click.ParamType[str]):
         return str(value)
 
 
+class Text(click.ParamType[str]):
+    """A text to be stored, in UTF-8; an argument may hold any bytes. With ``names`` it is the name
+    of something, and not empty."""
+
+    name = "text"
+
+    def __init__(self, *, names: bool = False) -> None:
+        self._names = names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = Name().convert(value, param, ctx) if self._names else str(value)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.fail(f"{text!r} is not UTF-8", param, ctx)
+        return text
+
+
 class InputFile(click.File):
     """A file that is read as bytes, or ``-`` for standard input."""
 

@@ -35,6 +35,18 @@ def ndjson(path: Path, *rows: object) -> Path:
     return path
 
 
+@pytest.mark.parametrize("option", ["--topic", "--tag", "--key", "--property", "--body"])
+def test_a_text_that_is_no_utf_8_is_refused(cli: Cli, tmp_path: Path, option: str) -> None:
+    """An argument may hold any bytes. Of them a record would have question marks, and the directory
+    of a topic would have another name than its records."""
+    text = os.fsdecode(b"a=\xff")
+    given = (*PUT, "--create", "--body", "x", option, text)
+    for more in ((), ("--dry-run",)):
+        done = cli(*given, *more, store=tmp_path / "new")
+        assert done.code == 2 and "'a=\\udcff' is not UTF-8" in done.err
+    assert not (tmp_path / "new").exists()
+
+
 def test_put_one_then_read_it(cli: Cli, tmp_path: Path) -> None:
     new = tmp_path / "new"
     assert cli(*PUT, "--body", "x", store=new).code == 3

@@ -297,6 +297,19 @@ def test_lengths_are_checked_as_they_came(
         assert results[0].status is status
 
 
+@pytest.mark.parametrize("topic", ["a\udcff", "a\ud800", "\ud83d\ude00"])
+def test_a_topic_that_its_record_cannot_name_is_refused(tmp_path: Path, topic: str) -> None:
+    """Its queue would have another name than that by which a rebuild makes it."""
+    with opened(tmp_path / "s", enable_multi_dispatch=True, enable_lmq=True) as store:
+        for one in (Message(topic, b"x", properties={"TAGS": "a"}), light(f"%LMQ%{topic}")):
+            with pytest.raises(TopicNotAllowed, match="UTF-8 cannot encode it"):
+                store.put_message(one)
+            with pytest.raises(TopicNotAllowed, match="UTF-8 cannot encode it"):
+                list(store.append_stream([one]))
+        assert store.max_offset == 0
+    assert not (tmp_path / "s" / "consumequeue").exists()
+
+
 def test_a_delay_that_no_broker_reads_is_refused(tmp_path: Path) -> None:
     """``Message#getDelayTimeLevel`` throws in the engine's put. A record of another store that has
     one in another topic stays what it is: nobody reads it again."""

@@ -21,7 +21,7 @@ from rmqctl.cli.putstats import (
     timed,
 )
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import OFFSET, QUEUE_ID, InputFile, Length, Name, Time, Whole
+from rmqctl.cli.types import OFFSET, QUEUE_ID, InputFile, Length, Text, Time, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import WritableStore
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--topic",
     metavar="TOPIC",
-    type=Name(),
+    type=Text(names=True),
     shell_complete=completed("topics"),
     help="Topic; with --from: that of lines without one.",
 )
@@ -59,7 +59,13 @@ if TYPE_CHECKING:
     help="Queue of the topic.  [default: 0]",
 )
 @click.option(
-    "--tag", "tags", cls=Option, formerly=("--tags",), metavar="TAG", help="Tag (property TAGS)."
+    "--tag",
+    "tags",
+    cls=Option,
+    formerly=("--tags",),
+    metavar="TAG",
+    type=Text(),
+    help="Tag (property TAGS).",
 )
 @click.option(
     "--key",
@@ -67,12 +73,14 @@ if TYPE_CHECKING:
     cls=Option,
     formerly=("--keys",),
     metavar="KEY",
-    type=Name(),
+    type=Text(names=True),
     multiple=True,
     help="Key to find it by; repeatable (property KEYS: all, with blanks between).",
 )
-@click.option("--property", metavar="NAME=VALUE", multiple=True, help="Property; repeatable.")
-@click.option("--body", metavar="TEXT", help="Body, stored as UTF-8.")
+@click.option(
+    "--property", metavar="NAME=VALUE", type=Text(), multiple=True, help="Property; repeatable."
+)
+@click.option("--body", metavar="TEXT", type=Text(), help="Body, stored as UTF-8.")
 @click.option(
     "--body-file",
     metavar="FILE",

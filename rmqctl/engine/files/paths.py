@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from formats.text import encode_utf8
 from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.errors import (
@@ -69,7 +70,7 @@ def topic_directory_problem(topic: str) -> str | None:
         return "it contains a path separator"
     if "\0" in topic:
         return "it contains a NUL"
-    if len(topic.encode("utf-8", "surrogateescape")) > _FILE_NAME_BYTES:
+    if len(encode_utf8(topic)) > _FILE_NAME_BYTES:
         return "it is longer than a file name"
     return None
 

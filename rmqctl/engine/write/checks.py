@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from formats import constants
+from formats.text import encode_utf8
 from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher, has_bad_delay
 from rmqctl.engine.files import paths
 from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm, room_of
@@ -21,6 +22,7 @@ from rmqctl.engine.record.message import (
     port_problem,
 )
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import TopicNotAllowed
 
 _BARE = (
     "the message has no properties, and with enableMultiDispatch a broker of 4.9.3 stops "
@@ -58,7 +60,7 @@ def check_message(
     :param check_lmq: may refuse a message that names further queues.
     :raises TopicNotAllowed: the topic, or a further queue, could leave ``consumequeue/``.
     """
-    paths.check_topic_directory(message.topic)
+    _check_topic(message.topic)
     if reason := dispatcher.why_not(message.topic):
         return illegal(reason)
     if message.queue_id < 0:
@@ -74,7 +76,7 @@ def check_message(
     if not as_stored:
         names = _multi_queue_names(message) if config.enable_multi_dispatch else []
         for name in names:
-            paths.check_topic_directory(name)
+            _check_topic(name)
         refused = check_lmq() if names else None
         if refused is not None:
             return refused
@@ -96,6 +98,14 @@ def check_message(
     if isinstance(encoded, EncodedMessage) and encoded.size > room:
         return illegal(f"the record has {encoded.size} bytes, a commit log file holds {room}")
     return encoded
+
+
+def _check_topic(topic: str) -> None:
+    """:raises TopicNotAllowed: the topic could leave ``consumequeue/``; or its record, where a
+    question mark stands for what UTF-8 cannot encode, would name another topic."""
+    if topic != encode_utf8(topic).decode():
+        raise TopicNotAllowed(topic=topic, reason="UTF-8 cannot encode it")
+    paths.check_topic_directory(topic)
 
 
 def _multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
