@@ -38,34 +38,33 @@ OFFSET = Whole(0, LONG_MAX)
 QUEUE_ID = Whole(0, INT_MAX)
 
 
-class Name(click.ParamType[str]):
-    """A name that is not empty: an empty one is a variable that was not set, and would be no name
-    of anything that is looked for."""
+class Text(click.ParamType[str]):
+    """A text to be stored, so it is UTF-8: an argument may hold any bytes."""
 
     name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            str(value).encode()
+        except UnicodeEncodeError:
+            self.fail(f"{value!r} is not UTF-8", param, ctx)
+        return str(value)
+
+
+class Name(click.ParamType[str]):
+    """A name that is not empty: an empty one is a variable that was not set, and would be no name
+    of anything that is looked for. One that is looked for may hold any bytes, as names of
+    directories do; one that ``is_stored`` is :class:`Text`."""
+
+    name = "text"
+
+    def __init__(self, *, is_stored: bool = False) -> None:
+        self._is_stored = is_stored
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value == "":
             self.fail("it is empty", param, ctx)
-        return str(value)
-
-
-class Text(click.ParamType[str]):
-    """A text to be stored, in UTF-8; an argument may hold any bytes. With ``names`` it is the name
-    of something, and not empty."""
-
-    name = "text"
-
-    def __init__(self, *, names: bool = False) -> None:
-        self._names = names
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = Name().convert(value, param, ctx) if self._names else str(value)
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            self.fail(f"{text!r} is not UTF-8", param, ctx)
-        return text
+        return Text().convert(value, param, ctx) if self._is_stored else str(value)
 
 
 class InputFile(click.File):

@@ -12,7 +12,7 @@ from rmqctl.cli.command import EXIT_CODES, group
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, completed, dry_run_option, queue_id_option, topic_option
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import OFFSET, Text, Time
+from rmqctl.cli.types import OFFSET, Name, Time
 
 
 class TargetType(click.ParamType[Any]):
@@ -63,7 +63,7 @@ def command() -> None:
     exits={code: EXIT_CODES[code] for code in (4, 6)},
 )
 @click.argument(
-    "group_name", metavar="GROUP", type=Text(names=True), shell_complete=completed("groups")
+    "group_name", metavar="GROUP", type=Name(is_stored=True), shell_complete=completed("groups")
 )
 @topic_option(required=True)
 @click.option(

@@ -21,7 +21,7 @@ from rmqctl.cli.putstats import (
     timed,
 )
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import OFFSET, QUEUE_ID, InputFile, Length, Text, Time, Whole
+from rmqctl.cli.types import OFFSET, QUEUE_ID, InputFile, Length, Name, Text, Time, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import WritableStore
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--topic",
     metavar="TOPIC",
-    type=Text(names=True),
+    type=Name(is_stored=True),
     shell_complete=completed("topics"),
     help="Topic; with --from: that of lines without one.",
 )
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     cls=Option,
     formerly=("--keys",),
     metavar="KEY",
-    type=Text(names=True),
+    type=Name(is_stored=True),
     multiple=True,
     help="Key to find it by; repeatable (property KEYS: all, with blanks between).",
 )
