@@ -255,8 +255,8 @@ class QueueHasHole(DamagedStore):
 
     template = (
         "queue {queue_id} of topic {topic!r} has no unit at queue offset {queue_offset}, but units "
-        "after it: a broker would drop those at its start, and messages put now with them. Nothing "
-        "was put to it. `rmqctl rebuild queues --topic TOPIC --in-place` makes it anew."
+        "after it: a start would drop those, and messages put now, too. Nothing was put to it. "
+        "`rmqctl rebuild queues --in-place --topic {topic!r} --queue-id {queue_id}` makes it anew."
     )
 
 

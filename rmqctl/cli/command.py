@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rmqctl.cli.options import COMMON_OPTIONS
+from rmqctl.cli.pasted import remember
 
 EXIT_CODES = {
     0: "done, nothing wrong found",
@@ -43,7 +44,9 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with _meaning_told(self, ctx):
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
+        remember(ctx)
+        return rest
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)

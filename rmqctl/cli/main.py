@@ -12,6 +12,7 @@ from rmqctl import __version__
 from rmqctl.cli import pager
 from rmqctl.cli.lazy import LazyGroup
 from rmqctl.cli.output import note, say
+from rmqctl.cli.pasted import forget
 from rmqctl.cli.sink import has_reader_gone, let_stderr_go, silence_stdout
 from rmqctl.engine.files.openfiles import allow_open_files
 from rmqctl.errors import InternalError, RmqctlError
@@ -173,6 +174,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
+    forget()
     try:
         with cli.make_context("rmqctl", arguments) as context:
             code = cli.invoke(context)

@@ -19,6 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli import pager
+from rmqctl.cli.pasted import pasteable
 from rmqctl.cli.sink import Nothing, Shape, Sink
 from rmqctl.cli.text import in_sentences, safe_json, shortened, visible
 
@@ -319,9 +320,10 @@ def _csv_value(value: Any) -> Any:
 
 
 def note(text: str) -> None:
-    """Prints a line for the user on stderr; on a terminal it is broken between words. A stderr that
-    takes nothing changes neither exit code nor rows."""
-    shown = visible(shortened(text))
+    """Prints a line for the user on stderr; on a terminal it is broken between words. Commands in
+    it name the store as the running one does. A stderr that takes nothing changes neither exit
+    code nor rows."""
+    shown = visible(shortened(pasteable(text)))
     if pager.is_running() or sys.stderr.isatty():
         shown = "\n".join(in_sentences(shown, pager.terminal_width()))
     say(shown)

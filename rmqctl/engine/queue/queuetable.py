@@ -233,17 +233,23 @@ def _check_goes_on(queue: ConsumeQueue, log_end: int) -> None:
             reason=f"the unit at queue offset {first_beyond(queue, log_end, queue.max_offset)} "
             f"of queue {queue_id} of topic {topic!r} is of a place behind the log: a broker "
             "would drop it and those behind it at its start, and the messages put now with "
-            "them. Nothing was put to it: `rmqctl rebuild queues --topic TOPIC --in-place` "
-            "makes it anew",
+            f"them. Nothing was put to it: {_made_anew(queue)}",
             physical_offset=log_end,
         )
     if queue.max_physical_offset > log_end:
         raise DamagedStore(
             reason=f"the last unit of queue {queue_id} of topic {topic!r} says of its record "
             "that it ends behind the log, and a message put now would get no unit. Nothing was "
-            "put to it: `rmqctl rebuild queues --topic TOPIC --in-place` makes it anew",
+            f"put to it: {_made_anew(queue)}",
             physical_offset=queue.max_physical_offset,
         )
+
+
+def _made_anew(queue: ConsumeQueue) -> str:
+    return (
+        f"`rmqctl rebuild queues --in-place --topic {queue.topic!r} --queue-id {queue.queue_id}` "
+        "makes it anew"
+    )
 
 
 class ConsumeQueueTableReader(ConsumeQueueTable):

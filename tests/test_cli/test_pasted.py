@@ -1,0 +1,69 @@
+"""Commands in errors and notes: they name the store as the command line did, and work as pasted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli.conftest import BROKER_CONF, Cli
+
+
+def commands(text: str) -> list[list[str]]:
+    """The command lines between backticks, as words without ``rmqctl``."""
+    return [shlex.split(line)[1:] for line in re.findall(r"`(rmqctl [^`]*)`", text)]
+
+
+def test_a_command_in_an_error_works_as_it_stands(cli: Cli, store: Path) -> None:
+    where = store.rename(store.with_name("a store, 'my' $own"))
+    error = cli("message", "99999999", store=where).err
+    named = commands(error)
+    assert [words[0] for words in named] == ["info", "walk"]
+    for words in named:
+        assert words[-4:] == [
+            *("--store", str(where)),
+            *("--broker-conf", str(where.parent / "broker.conf")),
+        ]
+        assert cli(*words, "--quiet").code == 0
+
+
+def test_a_queue_with_a_hole_is_made_anew_by_the_command_of_the_error(
+    cli: Cli, store: Path
+) -> None:
+    file = min((store / "consumequeue/orders/1").iterdir())
+    with file.open("r+b") as opened:
+        opened.seek(40)
+        opened.write(bytes(20))
+    line = ("put", "--topic", "orders", "--queue-id", "1", "--body", "x")
+    done = cli(*line, store=store)
+    assert done.code == 5
+    (words,) = commands(done.err)
+    assert cli(*words, "--yes").code == 0
+    assert cli(*line, store=store).code == 0
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "behind"])
+def test_only_what_was_typed_is_told(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    command = ("pull", "--topic", "nope", "--queue-id", "0")
+    option = ("--store", str(store))
+    done = cli(*option, *command) if before else cli(*command, *option)
+    assert f"`rmqctl topics --store {store}` lists all" in done.err
+    monkeypatch.setenv("RMQCTL_STORE", str(store))
+    assert "`rmqctl topics` lists all" in cli(*command).err
+
+
+def test_a_broker_conf_that_names_the_store_is_enough(cli: Cli, store: Path) -> None:
+    conf = store.parent / "own.conf"
+    conf.write_text(f"{BROKER_CONF}storePathRootDir={store}\n")
+    done = cli("pull", "--topic", "nope", "--queue-id", "0", "--broker-conf", conf)
+    assert f"`rmqctl topics --broker-conf {conf}` lists all" in done.err
+
+
+def test_commands_that_are_no_next_step_stay_as_they_are(cli: Cli, store: Path) -> None:
+    absent = cli("info", "--store", "absent").err
+    assert "`rmqctl put --create` makes" in absent
+    assert cli("info", "--stor", store).err.endswith("Try `rmqctl info --help`.\n")
