@@ -7,6 +7,7 @@ import re
 from contextvars import ContextVar
 
 import click
+from click.core import ParameterSource
 
 from rmqctl.cli.text import shell_line
 
@@ -15,19 +16,20 @@ _TYPED: ContextVar[tuple[str, ...]] = ContextVar("typed", default=())
 _COMMAND = re.compile(r"`rmqctl ([a-z][^`]*)`")
 #: Commands that texts name for what they take or have written, and not as the next step.
 _NOT_NEXT = ("backup", "export", "import", "put")
-_PLACES = {"root": "--store", "broker_conf": "--broker-conf"}
+_PLACES = ("--store", "--broker-conf")
 
 
 def remember(context: click.Context) -> None:
-    """Keeps how the store was named on a command line that has been parsed."""
-    _TYPED.set(
-        tuple(
-            word
-            for name, option in _PLACES.items()
-            if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-            for word in (option, str(context.params[name]))
-        )
-    )
+    """Keeps how the store was named on a command line that has been parsed. Of several stores it
+    keeps none."""
+    typed: list[str] = []
+    for one in context.command.params:
+        is_typed = context.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
+        if is_typed and one.opts[0] in _PLACES:
+            value = context.params[one.name or ""]
+            values = value if isinstance(value, tuple) else (value,)
+            typed += [one.opts[0], str(values[0])] if len(values) == 1 else []
+    _TYPED.set(tuple(typed))
 
 
 def forget() -> None:

@@ -63,6 +63,11 @@ def test_a_broker_conf_that_names_the_store_is_enough(cli: Cli, store: Path) -> 
     assert f"`rmqctl topics --broker-conf {conf}` lists all" in done.err
 
 
+def test_a_command_that_takes_several_stores_has_the_one_that_was_typed(cli: Cli, store: Path) -> None:
+    line = ("rebuild", "queues", "--in-place", "--dry-run", "--topic", "nope", "--store", store)
+    assert f"`rmqctl topics --store {store}` lists all" in cli(*line).err
+
+
 def test_commands_that_are_no_next_step_stay_as_they_are(cli: Cli, store: Path) -> None:
     absent = cli("info", "--store", "absent").err
     assert "`rmqctl put --create` makes" in absent
