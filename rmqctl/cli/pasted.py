@@ -11,47 +11,51 @@ from click.core import ParameterSource
 
 from rmqctl.cli.text import shell_line
 
-#: The words that name the store of the command that runs; none where they were not typed.
-_TYPED: ContextVar[tuple[str, ...]] = ContextVar("typed", default=())
+#: The options that name the store of the command that runs, and their values, as they were typed.
+_TYPED: ContextVar[dict[str, str]] = ContextVar("typed")
+_PLACES = ("--store", "--broker-conf", "--files")
 _COMMAND = re.compile(r"`rmqctl ([a-z][^`]*)`")
 #: Commands that texts name for what they take or have written, and not as the next step.
 _NOT_NEXT = ("backup", "export", "import", "put")
-_PLACES = ("--store", "--broker-conf")
 
 
 def remember(context: click.Context) -> None:
     """Keeps how the store was named on a command line that has been parsed. Of several stores it
     keeps none."""
-    typed: list[str] = []
+    typed: dict[str, str] = {}
     for one in context.command.params:
-        is_typed = context.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
+        name = one.name or ""
+        is_typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if is_typed and one.opts[0] in _PLACES:
-            value = context.params[one.name or ""]
+            value = context.params[name]
             values = value if isinstance(value, tuple) else (value,)
-            typed += [one.opts[0], str(values[0])] if len(values) == 1 else []
-    _TYPED.set(tuple(typed))
+            typed |= {one.opts[0]: str(values[0])} if len(values) == 1 else {}
+    _TYPED.set(typed)
 
 
 def forget() -> None:
     """To be called before a command line is parsed."""
-    _TYPED.set(())
+    _TYPED.set({})
 
 
 def pasteable(text: str) -> str:
     """A text whose commands, between backticks, name the store as the running command does. A
-    command that takes no --store, or has one, stays as it is."""
-    typed = _TYPED.get()
-    return _COMMAND.sub(lambda match: _completed(match[1], typed), text) if typed else text
+    command that takes no --store, has one, or is not whole stays as it is."""
+    typed = _TYPED.get({})
+    return _COMMAND.sub(lambda match: f"`rmqctl {_completed(match[1], typed)}`", text)
 
 
-def _completed(command: str, typed: tuple[str, ...]) -> str:
+def _completed(command: str, typed: dict[str, str]) -> str:
     words = command.split()
-    if words[0] in _NOT_NEXT or "--store" in words or not _takes_store(words):
-        return f"`rmqctl {command}`"
-    return f"`rmqctl {command} {shell_line(typed)}`"
+    takes_value = _options_of(words) if typed and words[0] not in _NOT_NEXT else {}
+    if "--help" in words or "--store" in words or takes_value.get(words[-1]):
+        return command
+    named = [word for pair in typed.items() if pair[0] in takes_value for word in pair]
+    return f"{command} {shell_line(named)}" if named else command
 
 
-def _takes_store(words: list[str]) -> bool:
+def _options_of(words: list[str]) -> dict[str, bool]:
+    """The options of the command that begins with these words, and whether each takes a value."""
     from rmqctl.cli.main import cli
 
     found: click.Command | None = cli
@@ -60,8 +64,5 @@ def _takes_store(words: list[str]) -> bool:
         if not isinstance(found, click.Group):
             break
         found = found.get_command(context, word)
-    return found is not None and "--help" not in words and "--store" in _options(found)
-
-
-def _options(command: click.Command) -> list[str]:
-    return [name for one in command.params for name in one.opts]
+    options = [one for one in found.params if isinstance(one, click.Option)] if found else []
+    return {name: not one.is_flag for one in options for name in one.opts}

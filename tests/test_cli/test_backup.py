@@ -344,7 +344,7 @@ def test_a_store_amid_a_repair_is_told(cli: Cli, store: Path, tmp_path: Path) ->
     done = cli("backup", "--output", full, store=store)
     assert done.code == 0 and "in the backup some of the store is old, some new" in done.err
     done = cli("restore", full, "--output", new)
-    assert done.code == 0 and "`rmqctl repair --resume`" in done.err
+    assert done.code == 0 and f"`rmqctl repair --resume --store {new}`" in done.err
     assert cli("put", "--topic", "orders", "--body", "x", store=new).code != 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.cli.pasted import forget, pasteable
 from tests.test_cli.conftest import BROKER_CONF, Cli
 
 
@@ -63,7 +64,9 @@ def test_a_broker_conf_that_names_the_store_is_enough(cli: Cli, store: Path) -> 
     assert f"`rmqctl topics --broker-conf {conf}` lists all" in done.err
 
 
-def test_a_command_that_takes_several_stores_has_the_one_that_was_typed(cli: Cli, store: Path) -> None:
+def test_a_command_that_takes_several_stores_has_the_one_that_was_typed(
+    cli: Cli, store: Path
+) -> None:
     line = ("rebuild", "queues", "--in-place", "--dry-run", "--topic", "nope", "--store", store)
     assert f"`rmqctl topics --store {store}` lists all" in cli(*line).err
 
@@ -72,3 +75,13 @@ def test_commands_that_are_no_next_step_stay_as_they_are(cli: Cli, store: Path) 
     absent = cli("info", "--store", "absent").err
     assert "`rmqctl put --create` makes" in absent
     assert cli("info", "--stor", store).err.endswith("Try `rmqctl info --help`.\n")
+
+
+def test_a_command_that_is_not_whole_stays_as_it_is(cli: Cli, store: Path) -> None:
+    cli("info", store=store)
+    assert pasteable("`rmqctl rebuild --output`, `rmqctl walk`") == (
+        "`rmqctl rebuild --output`, `rmqctl walk`"
+    )
+    assert pasteable("`rmqctl repair --undo`").startswith(f"`rmqctl repair --undo --store {store}")
+    forget()
+    assert pasteable("`rmqctl repair --undo`") == "`rmqctl repair --undo`"

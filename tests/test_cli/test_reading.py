@@ -291,7 +291,7 @@ def test_pull_tells_of_messages_that_it_passes_over(cli: Cli, store: Path) -> No
     done = cli(*line, store=store)
     assert (done.code, done.rows[-1]["passed_over"]) == (1, 1)
     assert [row["queue_offset"] for row in done.rows[:2]] == [0, 2]
-    assert "one message was passed over" in done.err and "`rmqctl verify`" in done.err
+    assert "one message was passed over" in done.err and "`rmqctl verify --store " in done.err
 
 
 def test_walk_queue_shows_holes(cli: Cli, store: Path) -> None:
@@ -406,7 +406,7 @@ def test_a_queue_that_is_not_there_is_named(
     assert mistyped.code == 1 and len(mistyped.rows) == 1
     assert "no queue 0 of topic 'order'" in mistyped.err and "did you mean 'orders'" in mistyped.err
     done = cli(*command, "--queue-id", "9", "--topic", "orders", store=store)
-    assert "no queue 9 of topic 'orders'" in done.err and "`rmqctl queues`" in done.err
+    assert "no queue 9 of topic 'orders'" in done.err and "`rmqctl queues --store " in done.err
     assert cli(*line, "--topic", "order", "-q", store=store)[1:] == ("", "")
     assert cli(*line, "--topic", "orders", store=store).err == ""
 
@@ -445,7 +445,7 @@ def test_an_interrupted_rebuild_leaves_nothing_that_looks_whole(
 
 def test_a_rebuild_of_no_queue_is_1(cli: Cli, store: Path, tmp_path: Path) -> None:
     done = cli("rebuild", "queues", "--topic", "absent", "--output", tmp_path / "out", store=store)
-    assert done.code == 1 and "`rmqctl topics`" in done.err
+    assert done.code == 1 and "`rmqctl topics --store " in done.err
 
 
 def test_several_messages(cli: Cli, store: Path) -> None:

@@ -309,7 +309,7 @@ def test_a_file_that_is_not_there_is_no_matter_of_rights(cli: Cli, store: Path) 
     assert f"{missing}: there is no such file. Give a plain_acl.yml" in done.err
     done = cli("repair", "--apply", missing, store=store)
     assert done.code == 5
-    assert "there is no such file" in done.err and "`rmqctl repair --plan FILE`" in done.err
+    assert "there is no such file" in done.err and "`rmqctl repair --plan FILE --store " in done.err
 
 
 def test_links_that_lead_to_each_other(cli: Cli, store: Path, tmp_path: Path) -> None:

@@ -103,8 +103,7 @@ def create(settings: Settings, output: str, base: str | None, dry_run: bool) -> 
     if is_amid_repair(created.manifest):
         settings.note(
             "note: a repair of this store was interrupted, so in the backup some of the store is "
-            "old, some new. A store restored from it needs `rmqctl repair --resume` or `--undo` "
-            "first."
+            "old, some new. A store restored from it needs a repair --resume or --undo first."
         )
     if created.left_out:
         settings.note(

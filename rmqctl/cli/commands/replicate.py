@@ -16,7 +16,7 @@ from rmqctl.cli.command import command as make
 from rmqctl.cli.options import without_store
 from rmqctl.cli.output import RowWriter
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.text import human_size
+from rmqctl.cli.text import human_size, shell_line
 from rmqctl.cli.types import StorePath
 
 if TYPE_CHECKING:
@@ -220,7 +220,8 @@ def _verified(settings: Settings, config: MessageStoreConfig) -> Summary:
                 settings.note(f"note: {found.severity}: {found.code}: {where}")
     assert found is not None and not isinstance(found, Finding)
     if not found.is_clean:
-        settings.note(f"note: `rmqctl verify --store {settings.root}` says more.")
+        line = shell_line(["rmqctl", "verify", "--store", str(settings.root)])
+        settings.note(f"note: `{line}` says more.")
     return found
 
 

@@ -43,6 +43,7 @@ def command(settings: Settings, backups: tuple[str, ...], output: Path, dry_run:
 
     Prints rows of type backup, in the order in which they are put together, then a summary.
     """
+    from rmqctl.cli.advice import line_for
     from rmqctl.cli.outside import check_outside
     from rmqctl.operations.backup.check import backup_row
     from rmqctl.operations.backup.manifest import is_amid_repair
@@ -58,8 +59,10 @@ def command(settings: Settings, backups: tuple[str, ...], output: Path, dry_run:
             writer.remark("OK: every file was read again and is what was backed up")
         writer.summary(**summary_row(plan, dry_run=dry_run))
     if is_amid_repair(plan.chain.manifest):
+        ways = ("--resume", "--undo")
+        resume, undo = (line_for(("repair", way), str(output), None) for way in ways)
         settings.note(
             "note: when the store was copied a repair had been interrupted: some of the store is "
-            "old, some new. Before anything else complete it with `rmqctl repair --resume`, or "
-            "take it back with `rmqctl repair --undo`. A broker would start on it all the same."
+            f"old, some new. Before anything else complete it with `{resume}`, or "
+            f"take it back with `{undo}`. A broker would start on it all the same."
         )

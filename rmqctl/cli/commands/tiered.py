@@ -188,8 +188,8 @@ def query(
     if summary["unreadable"]:
         settings.note(
             f"note: {summary['unreadable']} files of the index cannot be read: messages may "
-            "be missing here. `rmqctl tiered verify` says why, `rmqctl tiered walk --key` reads "
-            "the logs."
+            "be missing here. `rmqctl tiered verify` says why; --key of `rmqctl tiered walk` finds "
+            "those of a key without the index."
         )
     if summary["lost"]:
         settings.note(
