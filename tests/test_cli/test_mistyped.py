@@ -21,6 +21,8 @@ LINES = [
     ("pull", "--queue-id", "0"),
     ("offset", "--queue-id", "0", "--time", "0"),
     ("rebuild", "queues", "--in-place", "--dry-run"),
+    ("find", "order-1"),
+    ("du",),
 ]
 
 
@@ -40,6 +42,16 @@ def test_the_topic_that_was_meant(line: tuple[str, ...], cli: Cli, store: Path) 
         assert "of topic" not in cli(*line, "-q", "--topic", typed, store=store).err
     assert "of topic" not in cli(*line, "--topic", "orders", store=store).err
     assert state(store) == before
+
+
+def test_an_export_of_nothing_says_so(cli: Cli, store: Path) -> None:
+    def err(topic: str, to: str, *more: str) -> str:
+        line = ("export", "--format", "ndjson", "--topic", topic, "--output", store.parent / to)
+        return cli(*line, *more, store=store).err
+
+    assert "did you mean 'orders'?" in err("ordres", "one")
+    assert "of topic" not in err("ordres", "two", "--quiet")
+    assert "of topic" not in err("orders", "three")
 
 
 def test_what_is_there_and_has_nothing_to_show_is_not_mistyped(cli: Cli, store: Path) -> None:

@@ -63,6 +63,8 @@ def command(settings: Settings, by: str, disk: bool, **selection: Any) -> int:
         log_bytes = store.commit_log.files.end_offset - store.min_offset
         with settings.progress("du", log_bytes, writer) as advance:
             summary = writer.rows(usage(store, what, advance))
+        if not summary["messages"]:
+            settings.note_absent_topic(store, what.topic)
     filters = any(value is not None for value in (what.topic, what.since, what.until))
     return int(summary["damages"] > 0 or (filters and not summary["messages"]))
 

@@ -163,7 +163,10 @@ def _here(
             stores.append(StoreToExport(store, source))
         size = sum(one.store.max_offset - one.store.min_offset for one in stores)
         advance = stack.enter_context(settings.settings().progress("export", size, writer))
-        return export(stores, columns, Path(local_path(to)), kind, choice, advance)
+        done = export(stores, columns, Path(local_path(to)), kind, choice, advance)
+        if not done.messages and len(stores) == 1:
+            settings.settings().note_absent_topic(stores[0].store, choice.topic)
+        return done
 
 
 def _on_spark(

@@ -75,6 +75,8 @@ def command(settings: Settings, **wanted: Any) -> int:
         log_bytes = store.max_offset - store.min_offset if what.scans else 0
         with settings.progress("find", log_bytes, writer) as advance:
             summary = writer.rows(find(store, what, advance))
+        if not summary["messages"]:
+            settings.note_absent_topic(store, what.topic)
     scanning = line_for(["find", what.text, "--scan"], str(settings.root), settings.broker_conf)
     for name in summary["not_searched"]:
         if name in _NOT_SEARCHED:  # That --topic leaves other topics out needs no word.
