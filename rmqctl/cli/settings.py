@@ -129,12 +129,14 @@ class Settings(NamedTuple):
         plan = store.plan
         if not plan.is_needed:
             return
+        from rmqctl.rows.words import some_are
+
         cut = sum(one.max_offset - one.end for one in plan.queue_cuts if not one.is_hole)
         self.note(
             ("note: " if plan.is_clean else "note: the store was not closed cleanly: ")
             + f"brought in order as by a broker's start; the log ends at {plan.end.offset}, "
             f"{plan.dispatch_bytes} bytes of it were dispatched again"
-            + (f", {cut} units without a record are gone" if cut else "")
+            + (f", {some_are(cut, 'unit')} gone that had no record" if cut else "")
             + "."
         )
 

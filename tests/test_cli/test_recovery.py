@@ -79,7 +79,7 @@ def test_a_put_says_what_it_brought_in_order(cli: Cli, store: Path, abort: bool)
         (store / "abort").touch()
     done = cli("put", "--topic", "A", "--body", "new", "--keys", "new", store=store)
     assert done.code == 0
-    assert "brought in order" in done.err and "1 units without a record are gone" in done.err
+    assert "brought in order" in done.err and "1 unit is gone that had no record" in done.err
     assert ("was not closed cleanly" in done.err) is abort
     assert not (store / "abort").exists()
     assert_clean(store, CONFIG)

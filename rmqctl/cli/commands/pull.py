@@ -21,6 +21,7 @@ from rmqctl.cli.options import (
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import Whole
 from rmqctl.errors import UsageError
+from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,7 +156,8 @@ def _exit_code(settings: Settings, summary: Row) -> int:
 
 def _note_filter_errors(settings: Settings, summary: Row) -> None:
     if summary.get("filter_errors"):
+        failed = some(summary["filter_errors"], "message")
         settings.note(
-            f"note: the filter failed on {summary['filter_errors']} messages, which do not match "
-            "then: a property is not of the type that it is compared with"
+            f"note: the filter failed on {failed} and let none of it through: a property is not of "
+            "the type that it is compared with"
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
 from rmqctl.operations.verify.findings import Finding, finding
+from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,7 +100,7 @@ class BatchQueueState:
                 lost.number,
                 queue_offset=lost.queue_offset,
                 physical_offset=lost.physical_offset,
-                expected=f"units of {lost.count} records",
+                expected=f"units of {some(lost.count, 'record')}",
                 found=f"those of later records, from {int(units['physical_offset'][0])} on",
             )
         yield from self.release()
@@ -108,7 +109,7 @@ class BatchQueueState:
     def _finding_of(self, span: Span) -> Finding:
         texts: dict[str, Any] = {"expected": span.expected, "found": span.found}
         if span.code == _LOST:
-            texts = {"expected": f"{span.count} units", "found": "never written"}
+            texts = {"expected": some(span.count, "unit"), "found": "never written"}
         elif span.count > 1:
             texts["found"] = f"{span.count} units from {span.found}"
         return self.finding(

@@ -28,6 +28,7 @@ from rmqctl.engine.record.record import (
 )
 from rmqctl.engine.store import Store
 from rmqctl.operations.verify.findings import INFO, WARNING, Finding, finding
+from rmqctl.rows.words import some
 
 #: The bytes of PHYSICALOFFSET, the only field in which a copy differs from its original.
 _ADDRESS = slice(
@@ -295,7 +296,7 @@ class _Pair:
 
     def _without_unit(self, position: int, count: int) -> Finding:
         found = self._at("compaction-record-without-unit", position)
-        return found._replace(expected="a unit each", found=f"{count} records")
+        return found._replace(expected="a unit each", found=some(count, "record"))
 
 
 def _unit_of(record: Record) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ from rmqctl.errors import ConfigFileUnreadable, NotAConfigFile
 from rmqctl.operations.verify.configcodes import NO_COPY, NO_LOG, NO_SOUND_COPY
 from rmqctl.operations.verify.directories import check_is_directory, check_queue_size
 from rmqctl.operations.verify.findings import CODES, Adviser, Finding, Tally, finding
+from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -272,7 +273,7 @@ class _Check:
                         topic=topic,
                         queue_id=queue_id,
                         expected=f"below {name} {limit}",
-                        found=f"{high - low} messages",
+                        found=some(high - low, "message"),
                     )
                     break
 

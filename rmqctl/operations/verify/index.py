@@ -1,8 +1,7 @@
 """Checks the index against the log: every key must have an item, and every item a key.
 
-Items are stored in the order of the log. So the check merges the keys of the log with the items,
-batch by batch. Where the two differ, the merge goes on at the next item that fits a key again.
-Neighbours with the same damage are one finding.
+Items are in the order of the log. So the check merges the keys of the log with them. Behind a
+difference it goes on at the next item that fits a key. Neighbours of one damage are one finding.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from rmqctl.operations.verify.findings import INFO, Finding, finding
 from rmqctl.operations.verify.indexcursor import IndexCursor, and_more, neighbours
 from rmqctl.operations.verify.indexparts import KEYS_AT_ONCE, IndexPart, IndexStart
 from rmqctl.operations.verify.snapshot import Snapshot
+from rmqctl.rows.words import some
 
 #: How many items, or keys, the merge searches for the place where both fit again.
 _NEAR = 64
@@ -314,7 +314,7 @@ class IndexChecker:
                 path=surplus.path,
                 position=surplus.position,
                 physical_offset=surplus.physical_offset,
-                found=f"{surplus.count} items" if surplus.count > 1 else "1 item",
+                found=some(surplus.count, "item"),
             )
 
     def _note_gap(self, keys: KeyBatch, start: int, end: int) -> None:
@@ -333,7 +333,7 @@ class IndexChecker:
             yield finding(
                 code,
                 physical_offset=gap.first,
-                expected=f"{gap.keys} items",
+                expected=some(gap.keys, "item"),
                 found=f"none, up to the record at {gap.last}",
                 **more,
             )

@@ -35,6 +35,7 @@ from rmqctl.operations.verify.queueunits import UnitChecker
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.storedunits import StoredUnits
 from rmqctl.operations.verify.topics import is_deleted, known_topics
+from rmqctl.rows.words import some
 
 
 class QueueChecker:
@@ -245,8 +246,8 @@ def missing_findings(snapshot: Snapshot, waits: Iterable[Waits]) -> Iterator[Fin
         yield finding(
             "consumequeue-missing",
             path=paths.CONSUME_QUEUE,
-            expected=f"{len(missing)} queues",
-            found=f"{sum(queue[3] for queue in missing)} records without a unit",
+            expected=some(len(missing), "queue"),
+            found=f"{some(sum(queue[3] for queue in missing), 'record')} without a unit",
             physical_offset=min(queue[4] for queue in missing),
         )
         return
@@ -261,7 +262,7 @@ def missing_findings(snapshot: Snapshot, waits: Iterable[Waits]) -> Iterator[Fin
             topic=topic,
             queue_id=queue_id,
             physical_offset=first,
-            found=f"{records} records without a unit",
+            found=f"{some(records, 'record')} without a unit",
         )
 
 
@@ -271,5 +272,5 @@ def _behind_findings(waits: list[Waits]) -> Iterator[Finding]:
         yield finding(
             "dispatch-behind",
             physical_offset=min(one.behind_first for one in behind),
-            found=f"{sum(one.behind for one in behind)} records",
+            found=some(sum(one.behind for one in behind), "record"),
         )

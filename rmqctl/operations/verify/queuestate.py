@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.operations.verify.findings import Finding, finding
+from rmqctl.rows.words import some
 
 #: How many spans of one queue are held back at a time.
 _MOST_SPANS = 8
@@ -105,7 +106,7 @@ class QueueState:
     def finding_of(self, span: FindingSpan) -> Finding:
         expected, found = span.expected, span.found
         if span.code == "record-without-unit":
-            expected, found = f"{span.count} units", "never written"
+            expected, found = some(span.count, "unit"), "never written"
         elif span.count > 1:
             found = f"{span.count} units from {found}"
         told = self.finding(

@@ -26,6 +26,7 @@ from rmqctl.engine.timer.timerlog import DTYPE, UNIT_SIZE, has_right_magic
 from rmqctl.engine.timer.wheel import WHEEL_SIZE
 from rmqctl.errors import CannotRead
 from rmqctl.operations.verify.findings import Finding, finding
+from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -148,7 +149,7 @@ class _Checker:
             rows = np.flatnonzero(~has_right_magic(np.frombuffer(data, DTYPE)))
             damaged += (position + rows * UNIT_SIZE).tolist()
         if damaged:
-            found = f"{len(damaged)} units"
+            found = some(len(damaged), "unit")
             yield finding("timer-unit-damaged", **self._place(damaged[0]), found=found)
 
     def checkpoint(self) -> Iterator[Finding]:
@@ -181,7 +182,7 @@ class _Checker:
                 found=checkpoint.queue_offset,
             )
         elif timer.queue is not None and end > timer.enqueue_offset():
-            count = f"{end - timer.enqueue_offset()} messages"
+            count = some(end - timer.enqueue_offset(), "message")
             code = "timer-checkpoint-behind" if self._enqueues_again() else "timer-behind"
             yield finding(code, **where, position=16, found=count)
 
@@ -240,7 +241,7 @@ class _Checker:
             yield finding(
                 "timer-unit-unreachable",
                 **self._place(unreached[0]),
-                found=f"{len(unreached)} units",
+                found=some(len(unreached), "unit"),
             )
 
     def messages(self) -> Iterator[Finding]:
@@ -265,7 +266,7 @@ class _Checker:
                     code,
                     **self._place(int(live.position[rows[0]])),
                     physical_offset=int(live.offset[rows[0]]),
-                    found=f"{len(rows)} units",
+                    found=some(len(rows), "unit"),
                 )
 
     def _is_still(self, end: int) -> bool:

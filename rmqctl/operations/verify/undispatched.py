@@ -14,6 +14,7 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.verify.findings import Finding, finding
+from rmqctl.rows.words import some
 
 
 @dataclass
@@ -65,7 +66,8 @@ class Undispatched:
                 topic=topic,
                 queue_id=queue_id,
                 physical_offset=self.first,
-                expected=f"{self.units} units in {len(self.queues)} queues, this one the first",
+                expected=f"{some(self.units, 'unit')} in {some(len(self.queues), 'queue')}, this "
+                "one the first",
                 found="no such queue",
             )
 
