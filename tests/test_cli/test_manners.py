@@ -53,16 +53,14 @@ def test_every_command_has_help_with_examples(
     assert "Examples:" in done.out and f"rmqctl {' '.join(path[:-1])}".strip() in done.out
     if isinstance(command, Command):
         assert "Exit status:" in done.out
-    assert max(map(len, done.out.splitlines())) <= 100
 
 
 @pytest.mark.parametrize(("path", "command"), [((), main.cli), *commands(main.cli)], ids=str)
 def test_help_fits_80_columns(path: tuple[str, ...], command: click.Command, cli: Cli) -> None:
-    """No sentence is cut, no option pushes its help to the next line."""
+    """No sentence is cut, no example wraps, no option pushes its help to the next line."""
     lines = cli(*path, "--help").out.splitlines()
-    examples = getattr(command, "examples", ())
     assert not [line for line in lines if line.endswith("...") and "[ARGS]" not in line]
-    assert max(len(line) for line in lines if line.strip() not in examples) <= 80
+    assert max(map(len, lines)) <= 80
     options = lines[lines.index("Options:") + 1 :]
     assert not [line for line in options if re.fullmatch(r"  -\S+( \S+)?", line)]
 

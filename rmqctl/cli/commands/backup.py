@@ -41,7 +41,7 @@ def command() -> None:
     "create",
     examples=[
         "rmqctl backup create --store DIR --output /backup/monday.tar.zst",
-        "rmqctl backup create --store DIR --base monday.tar.zst --output tuesday.tar.zst",
+        "rmqctl backup create --store DIR --base mon.tar.zst --output tue.tar.zst",
         "rmqctl backup create --store DIR --output /backup/monday",
         "rmqctl backup create --store DIR --output s3://bucket/monday.tar.zst",
     ],

@@ -23,7 +23,7 @@ KINDS = (
     "corrupt",
     examples=[
         "rmqctl corrupt --store DIR --output /tmp/damaged",
-        "rmqctl corrupt --store DIR --kind bit-flip --kind crash --seed 7 --output /tmp/damaged",
+        "rmqctl corrupt --kind bit-flip --kind crash --seed 7 --output /tmp/damaged",
         "rmqctl corrupt --store DIR --seed 9 --output /tmp/damaged --quiet",
     ],
     exits={4: "another rmqctl is writing --output", 6: "refused: --output holds something"},

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     "export",
     examples=[
         "rmqctl export --store DIR --output /data/messages",
-        "rmqctl export --store DIR --output /tmp/orders --topic orders --since -2h --format ndjson",
-        "rmqctl export --store '/data/*/store' --output s3a://bucket/m --columns store,topic,body",
+        "rmqctl export --output /tmp/orders --topic orders --since -2h --format ndjson",
+        "rmqctl export --store '/data/*/store' --output s3a://bucket/m --master yarn",
+        "rmqctl export --store DIR --output /data/bodies --columns store,topic,body",
         "rmqctl export --store DIR --output /data/plain-store --format store",
     ],
     exits={

@@ -97,7 +97,7 @@ def fleet_options(function: Callable[..., int | None]) -> Callable[..., int | No
     "verify",
     examples=[
         "rmqctl fleet verify --stores '/data/*/store'",
-        "rmqctl fleet verify --stores stores.txt --broker-conf '/etc/rocketmq/{name}.conf'",
+        "rmqctl fleet verify --stores stores.txt --broker-conf '/etc/mq/{name}.conf'",
         "rmqctl fleet verify --stores stores.txt --format ndjson --jobs 8",
         "rmqctl fleet verify --stores stores.txt --state DIR --master spark://HOST:7077",
         "rmqctl fleet verify --stores stores.txt --html fleet.html",

@@ -56,7 +56,7 @@ def command() -> None:
     "set-offset",
     examples=[
         "rmqctl group set-offset cg_orders --store DIR --topic orders --to end",
-        "rmqctl group set-offset cg_orders --topic orders --to 2024-05-01T12:00 --dry-run",
+        "rmqctl group set-offset cg_orders --topic orders --to -2h --dry-run",
         "rmqctl group set-offset cg_orders --topic orders --to begin --yes",
         "rmqctl group set-offset cg_orders --topic orders --queue-id 3 --to 1200 --yes",
     ],

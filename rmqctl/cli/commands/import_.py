@@ -17,7 +17,7 @@ from rmqctl.cli.spark_options import LOCAL, is_local, spark_options, spark_sessi
     "import",
     examples=[
         "rmqctl import --store NEW --from /data/messages",
-        "rmqctl import --store NEW --from /tmp/orders --input ndjson --broker-conf broker.conf",
+        "rmqctl import --store NEW --from /tmp/orders --broker-conf broker.conf",
         "rmqctl import --store NEW --from rows.ndjson --input ndjson --ignore-body-crc",
     ],
     exits={6: "refused: --store holds something"},

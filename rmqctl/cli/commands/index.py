@@ -52,7 +52,7 @@ def command() -> None:
     "query",
     examples=[
         "rmqctl index query --store DIR --topic orders --key order-42",
-        "rmqctl index query --topic orders --key order-42 --since -1d --body-as utf8 --json",
+        "rmqctl index query --topic orders --key order-42 --since -1d --json",
         "rmqctl index query --topic orders --key order-42 --body-as utf8 --decompress",
         "rmqctl index query --topic orders --key order-42 --raw",
         "rmqctl index query --topic orders --keys-from ids.txt --format ndjson",

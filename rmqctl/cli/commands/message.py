@@ -16,7 +16,7 @@ from rmqctl.cli.types import Name
         "rmqctl message 7F00000100002A9F00000000000003E8 --store DIR",
         "rmqctl message 1000 --body-as utf8 --json",
         "rmqctl message 1000 1234 7F00000100002A9F00000000000003E8 --format ndjson",
-        "rmqctl message --unique-key 7F0000010001 --topic orders --body-as utf8 --decompress",
+        "rmqctl message --unique-key 7F0000010001 --topic orders --body-as utf8",
     ],
     exits={
         1: "no message has the unique key, one of several places has no message, or a body shown "

@@ -15,8 +15,8 @@ _BOUNDARIES = ("nearest", "first", "last", "floor", "ceil")
 @make(
     "offset",
     examples=[
-        "rmqctl offset --store DIR --topic orders --queue-id 0 --time -2h --boundary ceil",
-        "rmqctl offset --topic orders --queue-id 0 --time 2024-05-01T12:00:00+02:00 --json",
+        "rmqctl offset --topic orders --queue-id 0 --time -2h --boundary ceil",
+        "rmqctl offset --topic orders --queue-id 0 --time 2024-05-01T12:00 --json",
     ],
     exits={1: "no message answers the time"},
 )

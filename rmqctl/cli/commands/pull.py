@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     "pull",
     examples=[
         "rmqctl pull --store DIR --topic orders --queue-id 0",
-        "rmqctl pull --topic orders --queue-id 0 --offset 17 --tag 'paid || due' --body-as utf8",
-        'rmqctl pull --topic orders --queue-id 0 --filter "amount > 5 AND region IS NOT NULL"',
+        "rmqctl pull --topic orders --queue-id 0 --tag 'paid || due' --body-as utf8",
+        'rmqctl pull --topic orders --queue-id 0 --offset 17 --filter "amount > 5"',
         "rmqctl pull --topic orders --queue-id 0 --limit 100000 --format ndjson",
         "rmqctl pull --topic orders --queue-id 0 --follow --from-end --format ndjson",
     ],

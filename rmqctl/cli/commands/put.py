@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 @make(
     "put",
     examples=[
-        "rmqctl put --store DIR --create --topic orders --body 'hello' --tag paid --key order-42",
-        "rmqctl put --topic orders --queue-id 3 --property region=eu --body-file message.bin",
+        "rmqctl put --store DIR --create --topic orders --key order-42 --body hello",
+        "rmqctl put --topic orders --tag paid --property region=eu --body-file a.bin",
         "rmqctl put --topic orders --delay-level 3 --body 'in ten seconds'",
-        "rmqctl put --topic orders --deliver-at 2024-05-01T12:00 --body 'on a store of 5.x'",
+        "rmqctl put --topic orders --deliver-at 2024-05-01T12:00 --body 'at noon'",
         "rmqctl put --from messages.ndjson --format ndjson > appended.ndjson",
         "rmqctl put --from messages.ndjson --dry-run --quiet",
         "rmqctl put --from messages.ndjson --flush async --batch 32 --stats",
         "jq -c … | rmqctl put --from -",
-        "rmqctl walk commitlog --body-as base64 --format ndjson | rmqctl put --store NEW --from -",
+        "rmqctl pull … --body-as base64 --format ndjson | rmqctl put --from -",
     ],
     exits=WRITING_EXITS
     | {0: "PUT_OK", 5: "a message was refused (its row has the status), or the store is damaged"},
@@ -93,7 +93,12 @@ if TYPE_CHECKING:
 @click.option("--born-host", metavar="ADDR:PORT", help="Producer.  [default: 127.0.0.1:0]")
 @click.option("--store-host", metavar="ADDR:PORT", help="Broker.  [default: 127.0.0.1:10911]")
 @click.option("--born-timestamp", metavar="TIME", type=Time(), help="Default: now.")
-@click.option("--delay-level", metavar="N", type=Whole(0, INT_MAX), help="Deliver later.")
+@click.option(
+    "--delay-level",
+    metavar="N",
+    type=Whole(0, INT_MAX),
+    help="Deliver after the delay of this level, as of messageDelayLevel (1: 1s, 2: 5s).",
+)
 @click.option(
     "--deliver-at", metavar="TIME", type=Time(), help="On a store of 5.x: deliver at this time."
 )
@@ -109,7 +114,12 @@ if TYPE_CHECKING:
     type=click.Choice(("prepared", "commit", "rollback")),
     help="prepared, commit or rollback.",
 )
-@click.option("--prepared-offset", metavar="N", type=OFFSET, help="Prepared transaction offset.")
+@click.option(
+    "--prepared-offset",
+    metavar="N",
+    type=OFFSET,
+    help="Physical offset of the half message that a commit or rollback ends.",
+)
 @click.option("--from", "source", metavar="FILE|-", help="NDJSON, one message a line; - is stdin.")
 @click.option(
     "--ignore-body-crc",

@@ -38,12 +38,12 @@ _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
     examples=[
         "rmqctl rebuild all --store DIR --output /tmp/rebuilt",
         "rmqctl rebuild queues --store DIR --topic orders --in-place --yes",
-        "rmqctl rebuild index --store DIR --broker-conf broker.conf --in-place --dry-run",
+        "rmqctl rebuild index --broker-conf broker.conf --in-place --dry-run",
         "rmqctl rebuild all --store DIR --purge --yes",
         "rmqctl rebuild all --store DIR --missing",
         "rmqctl rebuild queues --store DIR --to-file-queues --in-place --dry-run",
         "rmqctl rebuild all --store DIR --output /tmp/rebuilt --master 'local[*]'",
-        "rmqctl rebuild all --store '/data/*/store' --in-place --yes --master spark://HOST:7077",
+        "rmqctl rebuild all --store '/data/*/store' --in-place --yes --master yarn",
     ],
     exits=_EXITS,
 )

@@ -55,7 +55,7 @@ class KeepType(click.ParamType["Keep"]):
     "replicate",
     examples=[
         "rmqctl replicate 10.1.2.3:10912 --to /backup/broker-a",
-        "rmqctl replicate 10.1.2.3:10912 --to /backup/broker-a --until-caught-up --verify",
+        "rmqctl replicate 10.1.2.3:10912 --to /backup/a --until-caught-up --verify",
         "rmqctl replicate 10.1.2.3:10912 --to DIR --acl-file tools.yml --format ndjson",
     ],
     exits={

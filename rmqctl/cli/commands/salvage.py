@@ -18,7 +18,7 @@ from rmqctl.cli.settings import Settings
         "rmqctl salvage --store DIR --output /data/salvaged --dry-run",
         "rmqctl salvage --store DIR --output /data/salvaged",
         "rmqctl salvage --store DIR --output /data/salvaged --from /mnt/slave/store",
-        "rmqctl salvage --store DIR --broker-conf broker.conf --output NEW --placeholders",
+        "rmqctl salvage --broker-conf broker.conf --output NEW --placeholders",
     ],
     exits={
         1: "done, but messages are lost, or may be",

@@ -93,7 +93,7 @@ class _SkipType(click.ParamType["tuple[int, int, int]"]):
     examples=[
         "rmqctl schedule deliver --store DIR --broker-conf broker.conf --dry-run",
         "rmqctl schedule deliver --store DIR --broker-conf broker.conf",
-        "rmqctl schedule deliver --until 2024-05-01T12:00:00+02:00 --level 3 --format ndjson",
+        "rmqctl schedule deliver --until 2024-05-01T12:00 --level 3 --json",
         "rmqctl schedule deliver --skip-delivered --skip 3:1042",
     ],
     exits=WRITING_EXITS

@@ -50,7 +50,7 @@ class _Place(NamedTuple):
     examples=[
         "rmqctl serve --store DIR --read-only",
         "rmqctl serve --store DIR --broker-conf broker.conf",
-        "rmqctl serve --store DIR --read-only --listen 0.0.0.0:10911 --advertise 10.1.2.3:10911",
+        "rmqctl serve --read-only --listen 0.0.0.0:10911 --advertise 10.1.2.3:10911",
         "rmqctl serve --acl-file plain_acl.yml --tls-cert cert.pem --tls-key key.pem",
         "rmqctl serve --read-only --listen 127.0.0.1:0 --format ndjson",
         "rmqctl serve --store DIR --broker-conf broker.conf --ha --ha-allow 10.1.2.4",

@@ -98,7 +98,7 @@ def ls(settings: Settings, topic: str | None, queue_id: int | None, files: Path 
     "walk",
     examples=[
         "rmqctl tiered walk --store DIR --files /mnt/tiered --topic orders --queue-id 0",
-        "rmqctl tiered walk --store DIR --files /mnt/tiered --since -2d --body-as utf8 --json",
+        "rmqctl tiered walk --files /mnt/tiered --since -2d --body-as utf8 --json",
         "rmqctl tiered walk --store /mnt/tiered --body-as base64 --format ndjson",
     ],
     exits={
@@ -143,7 +143,7 @@ def walk(
 @make(
     "query",
     examples=[
-        "rmqctl tiered query --store DIR --files /mnt/tiered --topic orders --key order-42",
+        "rmqctl tiered query --files /mnt/tiered --topic orders --key order-42",
     ],
     exits={1: "nothing matched, or a body shown is not what was stored"},
 )

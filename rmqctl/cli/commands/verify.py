@@ -41,7 +41,7 @@ _STRUCTURES = ("commitlog", "queues", "index", "checkpoint", "timer")
         "rmqctl verify --store DIR --max-duration 1h30m --format ndjson",
         "rmqctl verify --store DIR --report store.html",
         "rmqctl verify --store DIR --master 'local[*]' --output /tmp/findings",
-        "rmqctl verify --store '/data/*/store' --master spark://HOST:7077 --format ndjson",
+        "rmqctl verify --store '/data/*/store' --master spark://HOST:7077 --json",
     ],
     exits={1: "errors or warnings were found", 6: "refused: --output holds something"},
 )

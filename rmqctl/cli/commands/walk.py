@@ -49,11 +49,11 @@ def command() -> None:
     "commitlog",
     examples=[
         "rmqctl walk commitlog --store DIR --limit 10",
-        "rmqctl walk commitlog --topic orders --since -2h --body-as utf8 --format ndjson",
+        "rmqctl walk commitlog --topic orders --since -2h --body-as utf8 --json",
         "rmqctl walk commitlog --topic orders --key order-42",
         "rmqctl walk commitlog --topic orders --tag 'paid || due' --limit 10",
         "rmqctl walk commitlog --start 1073741824 --end 2147483648 --json",
-        "rmqctl walk commitlog --follow --from-end --filter 'amount > 5' --format ndjson",
+        "rmqctl walk commitlog --follow --from-end --filter 'amount > 5'",
     ],
     exits=_LOG_EXITS,
 )
