@@ -311,7 +311,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
         yield from (("replicate", row) for row in json.loads(capsys.readouterr().out))
     (store / "config/topics.json").unlink()
     (store / "config/subscriptionGroup.json").unlink()
-    yield from rows("clean", "--dry-run --manual --disk-ratio 10 --at 9999999999999")
+    yield from rows("clean", "--dry-run --manual --disk-ratio 10 --now 9999999999999")
     yield from stores_by_name(root, capsys)
     yield from popped(root, capsys)
     yield from uploaded(root, capsys)

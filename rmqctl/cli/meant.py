@@ -12,7 +12,6 @@ _NEAR = 0.7
 #: Option: what it is called elsewhere (``mqadmin``, kafka, git, unix), without dashes.
 _OPTIONS: dict[str, str] = {
     "--all": "every everything",
-    "--at": "time now date timestamp",
     "--batch": "batch-size bulk",
     "--body": "payload value message-body content text data",
     "--body-as": "bodies payload show-body print-body body-format body-encoding encoding content "
@@ -40,7 +39,6 @@ _OPTIONS: dict[str, str] = {
     "--from": "input input-file file stdin source in",
     "--from-end": "tail latest from-latest new-only",
     "--group": "g consumer-group consumer cg group-name groupname",
-    "--html": "page report web chart out output",
     "--in-place": "i inplace overwrite fix repair replace",
     "--input": "input-format format from-format",
     "--interval": "every period seconds poll refresh",
@@ -55,6 +53,7 @@ _OPTIONS: dict[str, str] = {
     "--missing": "add repair incremental only-missing lacking",
     "--no-bytes": "fast no-size",
     "--offset": "o start start-offset from-offset queue-offset consumer-offset begin-offset from",
+    "--now": "at time date timestamp",
     "--output": "o out to dest destination out-dir output-dir outdir dir target output-path save",
     "--producer-group": "group g producer",
     "--property": "p prop properties header headers attribute user-property",
@@ -62,6 +61,7 @@ _OPTIONS: dict[str, str] = {
     "--queues": "per-queue by-queue partitions queue queue-id",
     "--quiet": "silent no-output s",
     "--raw": "items hash key-hash index-items",
+    "--report": "page html web chart",
     "--rounds": "times limit max",
     "--scan": "full deep full-scan no-index slow scan-log",
     "--since": "s after begin from-time start-time begin-time begin-timestamp start-timestamp "

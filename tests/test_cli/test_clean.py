@@ -20,7 +20,7 @@ from tests.test_cli.conftest import Cli
 from tests.test_engine.test_retention import CONFIG, FOUR, NOON, store_of
 from tests.test_safety.support import Clock, assert_clean, broker_conf, message, times, tree
 
-AT = ("--at", str(FOUR), "--disk-ratio", "10", "--format", "ndjson")
+AT = ("--now", str(FOUR), "--disk-ratio", "10", "--format", "ndjson")
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_without_consent_nothing_happens(cli: Cli, old: Path) -> None:
     assert "--yes" in refused.err and "--dry-run" in refused.err
     assert clean(cli, old, "--yes", "--dry-run").code == 2
     # Nothing to delete needs no consent.
-    late = clean(cli, old, "--at", str(NOON))
+    late = clean(cli, old, "--now", str(NOON))
     assert late.code == 0 and files(late.rows) == [] and times(old) == moments
 
 
@@ -256,7 +256,7 @@ def test_queues_follow_at_any_hour(cli: Cli, old: Path) -> None:
     removals = files(clean(cli, old, "--dry-run").rows)
     for name in removals[:15]:
         (old / name).unlink()
-    late = clean(cli, old, "--at", str(NOON), "--yes")
+    late = clean(cli, old, "--now", str(NOON), "--yes")
     assert late.code == 0 and files(late.rows) == removals[15:]
 
 
@@ -307,7 +307,7 @@ def test_what_was_lost_before_is_not_lost_again(cli: Cli, old: Path) -> None:
     assert clean(cli, old, "--yes").code == 0
     path = old / "config/consumerOffset.json"
     path.write_text('{"offsetTable":{"topic0@behind":{0:7},"topic0@ahead":{0:60}}}')
-    late = clean(cli, old, "--at", str(NOON), "--dry-run")
+    late = clean(cli, old, "--now", str(NOON), "--dry-run")
     assert progress(late.rows) == {
         ("topic0", 0, "behind"): (7, 11, 0),
         ("topic0", 0, "ahead"): (60, 0, 0),

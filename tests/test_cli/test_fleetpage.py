@@ -1,4 +1,4 @@
-"""The page of ``fleet --html``: a store's words are text, it is bounded, and it fits any window."""
+"""The page of ``fleet --report``: words of a store are text, it is bounded, it fits any window."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def test_a_page_of_very_many_stores_is_bounded() -> None:
 
 def test_the_command_writes_it(cli: Cli, store: Path, tmp_path: Path) -> None:
     path = tmp_path / "fleet.html"
-    done = cli("fleet", "stats", "--stores", store, "--jobs", "1", "--html", path)
+    done = cli("fleet", "stats", "--stores", store, "--jobs", "1", "--report", path)
     assert (done.code, done.err) == (0, "")
     assert "1 of 1 stores are sound." in path.read_text("utf-8")
-    done = cli("fleet", "stats", "--stores", store, "--html", tmp_path / "no" / "fleet.html")
+    done = cli("fleet", "stats", "--stores", store, "--report", tmp_path / "no" / "fleet.html")
     assert done.code == 5 and "there is no directory for it" in done.err and not done.out
 
 

@@ -12,11 +12,11 @@ from tests.test_cli.conftest import BROKER_CONF, Cli, state
 
 #: Command lines that write to PLACE and are told of STORE.
 LINES = [
-    "stats --html PLACE --store STORE",
-    "stats --html PLACE --store OTHER --store STORE",
-    "fleet verify --stores STORE --html PLACE",
+    "stats --report PLACE --store STORE",
+    "stats --report PLACE --store OTHER --store STORE",
+    "fleet verify --stores STORE --report PLACE",
     "fleet stats --stores OTHER --stores STORE --state PLACE",
-    "fleet du --stores STORE --state PLACE --html HTML",
+    "fleet du --stores STORE --state PLACE --report HTML",
     "export --format ndjson --output PLACE --store STORE",
     "export --format csv --output file://PLACE --store OTHER --store STORE",
     "export --output PLACE --store STORE",
@@ -78,7 +78,7 @@ def test_a_dash_becomes_no_file(
     assert sorted(os.listdir(tmp_path)) == before
 
 
-@pytest.mark.parametrize("line", ["stats --html PLACE", "export --format ndjson --output PLACE"])
+@pytest.mark.parametrize("line", ["stats --report PLACE", "export --format ndjson --output PLACE"])
 def test_nor_into_the_directories_of_its_log(
     line: str, cli: Cli, store: Path, tmp_path: Path
 ) -> None:
@@ -99,5 +99,5 @@ def test_a_fleet_writes_beside_a_store_that_cannot_be_read(
 ) -> None:
     """A broker.conf that is none is an error in its store's row, and no end of the run."""
     (tmp_path / "broker.conf").write_text("maxIndexNum=x\n")
-    done = cli("fleet", "du", "--stores", store, "--html", tmp_path / "fleet.html")
+    done = cli("fleet", "du", "--stores", store, "--report", tmp_path / "fleet.html")
     assert done.code == 2 and "line 1" in done.out and (tmp_path / "fleet.html").exists()

@@ -147,7 +147,7 @@ def test_no_spark_is_loaded_and_the_page_is_written(store: Path) -> None:
         "sys.exit(code)"
     )
     page = store.parent / "stats.html"
-    line = [sys.executable, "-c", code, "stats", "--store", str(store), "--html", str(page)]
+    line = [sys.executable, "-c", code, "stats", "--store", str(store), "--report", str(page)]
     done = subprocess.run(line, capture_output=True, text=True)
     assert (done.returncode, done.stderr.split()) == (0, [])
     assert page.read_text("utf-8").startswith("<!doctype html>") and "orders" in done.stdout

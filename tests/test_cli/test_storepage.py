@@ -151,7 +151,7 @@ def test_what_is_asked_for_in_vain_is_told_before_the_check(
         for command in ("verify", "simulate-start"):
             done = cli(command, "--report", tmp_path / place, store=damaged)
             assert done.code == 5 and done.out == "" and "no regular file" in done.err
-        done = cli("stats", "--html", tmp_path / place, store=damaged)
+        done = cli("stats", "--report", tmp_path / place, store=damaged)
         assert done.code == 5 and done.out == "" and "no regular file" in done.err
         assert not (tmp_path / place).is_file()
     (damaged / "commitlog").rename(tmp_path / "disk")

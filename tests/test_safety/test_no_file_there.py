@@ -324,7 +324,7 @@ def test_links_that_lead_to_each_other(cli: Cli, store: Path, tmp_path: Path) ->
         ("repair", "--plan", tmp_path / "loop"),
         ("verify", "--report", tmp_path / "loop"),
         ("simulate-start", "--report", tmp_path / "loop"),
-        ("stats", "--html", tmp_path / "loop"),
+        ("stats", "--report", tmp_path / "loop"),
         ("salvage", "--output", tmp_path / "loop"),
         ("salvage", "--output", tmp_path / "new", "--from", tmp_path / "loop"),
         ("corrupt", "--output", tmp_path / "loop"),

@@ -13,7 +13,7 @@ import click
 from formats.constants import INT_MAX
 from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import common, dry_run_option
+from rmqctl.cli.options import Option, common, dry_run_option
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import Time, Whole
 
@@ -85,7 +85,7 @@ def instead_options(function: F) -> F:
     "clean",
     examples=[
         "rmqctl clean --store DIR --dry-run",
-        "rmqctl clean --broker-conf broker.conf --at 2024-05-01T04:00 --dry-run",
+        "rmqctl clean --broker-conf broker.conf --now 2024-05-01T04:00 --dry-run",
         "rmqctl clean --store DIR --disk-ratio 90 --dry-run --format ndjson",
         "rmqctl clean --file-reserved-time 24 --delete-when '0;12' --dry-run",
         "rmqctl clean --store DIR --manual --rounds 1 --yes",
@@ -94,7 +94,15 @@ def instead_options(function: F) -> F:
 )
 @dry_run_option
 @click.option("--yes", is_flag=True, help="Consent to deleting.")
-@click.option("--at", metavar="TIME", type=Time(), help="Judge by this time, not now.")
+@click.option(
+    "--now",
+    "at",
+    cls=Option,
+    formerly=("--at",),
+    metavar="TIME",
+    type=Time(),
+    help="Take this as the current time.  [default: now]",
+)
 @click.option(
     "--disk-ratio",
     "percent",

@@ -13,7 +13,7 @@ import click
 from formats.constants import INT_MAX
 from rmqctl.cli.command import command as make
 from rmqctl.cli.command import group
-from rmqctl.cli.options import check_spark, without_store
+from rmqctl.cli.options import Option, check_spark, without_store
 from rmqctl.cli.output import note
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.spark_options import spark_options, spark_session
@@ -54,10 +54,12 @@ def fleet_options(function: Callable[..., int | None]) -> Callable[..., int | No
     """What all three verbs take: which stores, how, and where it goes."""
     for option in (
         click.option(
-            "--html",
+            "--report",
+            cls=Option,
+            formerly=("--html",),
             metavar="FILE",
             type=click.Path(path_type=Path, dir_okay=False),
-            help="Write one HTML page: stores not read, stores with findings, all stores.",
+            help="Also write one HTML page: stores not read, stores with findings, all stores.",
         ),
         click.option(
             "--again", is_flag=True, help="With --state: look at all stores, changed or not."
@@ -100,7 +102,7 @@ def fleet_options(function: Callable[..., int | None]) -> Callable[..., int | No
         "rmqctl fleet verify --stores stores.txt --broker-conf '/etc/mq/{name}.conf'",
         "rmqctl fleet verify --stores stores.txt --format ndjson --jobs 8",
         "rmqctl fleet verify --stores stores.txt --state DIR --master spark://HOST:7077",
-        "rmqctl fleet verify --stores stores.txt --html fleet.html",
+        "rmqctl fleet verify --stores stores.txt --report fleet.html",
     ],
     exits={1: "errors or warnings were found in some store"},
 )
@@ -162,10 +164,10 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
     from rmqctl.operations.fleet.sums import Sums
     from rmqctl.spark.remote.remote import RemoteStore
 
-    if options["html"] is not None:
+    if options["report"] is not None:
         from rmqctl.cli.outside import check_place
 
-        check_place(options["html"])
+        check_place(options["report"])
     stores = stores_of(options["stores"], options["broker_conf"])
     _check_outside(settings, options, stores)
     check_spark(options)
@@ -185,7 +187,7 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
         for row in run.in_order(_counted(found, len(run.rows), advance)):
             sums.add(row)
             writer.row(row)
-            if options["html"] is not None:
+            if options["report"] is not None:
                 shown.append(row)
             if row["error"] is not None:
                 failed.append(row)
@@ -193,8 +195,8 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
         if settings.quiet:
             _tell_errors(failed)
         writer.summary(**sums.summary())
-        if options["html"] is not None:
-            _write_page(options["html"], shown, sums.summary(), verb)
+        if options["report"] is not None:
+            _write_page(options["report"], shown, sums.summary(), verb)
     return sums.exit_code
 
 
@@ -203,7 +205,7 @@ def _check_outside(settings: Settings, options: dict[str, Any], stores: list[Fle
     from rmqctl.cli.outside import check_outside
 
     each = [settings._replace(root=Path(one.path), broker_conf=one.broker_conf) for one in stores]
-    for name in ("html", "state"):
+    for name in ("report", "state"):
         if options[name] is not None:
             check_outside(f"--{name}", options[name], each)
 

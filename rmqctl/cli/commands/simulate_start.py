@@ -37,7 +37,7 @@ _QUEUES_OF_A_TABLE = 100
     type=click.Choice(("4.9.3", "5.3.3")),
     help="Start as RocketMQ 4.9.3 or 5.3.3 does.  [default: 4.9.3]",
 )
-@click.option("--now", "at", metavar="TIME", type=Time(), help="Judge retention by this time.")
+@click.option("--now", "at", metavar="TIME", type=Time(), help="Judge retention as of this time.")
 @report_option
 @common
 def command(settings: Settings, version: str | None, at: int | None, report: Path | None) -> int:

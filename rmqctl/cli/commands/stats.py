@@ -46,18 +46,21 @@ _TITLES = {
 @make(
     "stats",
     examples=[
-        "rmqctl stats --store DIR --html stats.html",
+        "rmqctl stats --store DIR --report stats.html",
         "rmqctl stats --store '/data/broker-*/store' --json",
         "rmqctl stats --store A --store B --master spark://HOST:7077 --format ndjson",
-        "rmqctl stats --store 's3://backups/broker-*/store' --html stats.html",
+        "rmqctl stats --store 's3://backups/broker-*/store' --report stats.html",
     ],
     exits={1: "the stores have no message, or parts of them cannot be read"},
 )
 @click.option(
-    "--html",
+    "--report",
+    "html",
+    cls=Option,
+    formerly=("--html",),
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write one page with charts.",
+    help="Also write one HTML page, with charts.",
 )
 @click.option(
     "--limit",
@@ -88,7 +91,7 @@ def command(
         from rmqctl.cli.outside import check_place
 
         check_place(html)
-        settings.check_outside("--html", html)
+        settings.check_outside("--report", html)
     with_spark = options["master"] or options["conf"] or any("://" in one for one in settings.named)
     if with_spark:
         rows = _on_spark(settings, top, options | {"master": options["master"] or LOCAL})
