@@ -25,7 +25,7 @@ from rmqctl.cli.settings import Settings
     type=click.Choice(("commitlog", "queues", "index", "all")),
     default="all",
     show_default=True,
-    help="commitlog, queues, index or all.",
+    help="What to flush: commitlog, queues, index or all.",
 )
 @dry_run_option
 @common

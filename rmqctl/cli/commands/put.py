@@ -90,9 +90,15 @@ if TYPE_CHECKING:
 @click.option(
     "--flag", metavar="N", type=Whole(-INT_MAX - 1, INT_MAX), help="The producer's own flag."
 )
-@click.option("--born-host", metavar="ADDR:PORT", help="Producer.  [default: 127.0.0.1:0]")
-@click.option("--store-host", metavar="ADDR:PORT", help="Broker.  [default: 127.0.0.1:10911]")
-@click.option("--born-timestamp", metavar="TIME", type=Time(), help="Default: now.")
+@click.option(
+    "--born-host", metavar="ADDR:PORT", help="The producer's address.  [default: 127.0.0.1:0]"
+)
+@click.option(
+    "--store-host", metavar="ADDR:PORT", help="The broker's address.  [default: 127.0.0.1:10911]"
+)
+@click.option(
+    "--born-timestamp", metavar="TIME", type=Time(), help="When it was made.  [default: now]"
+)
 @click.option(
     "--delay-level",
     metavar="N",
@@ -112,7 +118,7 @@ if TYPE_CHECKING:
     "--transaction",
     metavar="KIND",
     type=click.Choice(("prepared", "commit", "rollback")),
-    help="prepared, commit or rollback.",
+    help="Of a transaction: prepared (a half message), commit or rollback.",
 )
 @click.option(
     "--prepared-offset",
