@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.start.plan import scan_start
 from rmqctl.engine.state.checkpoint import read_checkpoint
+from rmqctl.engine.state.controller import EPOCH_FILE, IDENTITY_FILE, Epoch, epochs_text
+from rmqctl.operations.mend.plainstore import write_plain_store
+from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
 from tests.test_safety.support import TIME, Clock, assert_clean, message, small_config, tree
 
 CONFIG = small_config(log=4096, queue=200, slots=20, items=60)
@@ -290,6 +293,36 @@ def test_units_that_a_start_has_taken_away_do_not_come_back(
     image = power.goes_off(root, fast_path / "off")
     store.abandon()
     assert_kept(image, CONFIG, acknowledged)
+
+
+def _salvaged(root: Path, output: Path) -> None:
+    (root / EPOCH_FILE).write_text(epochs_text((Epoch(1, 0),)))
+    (root / IDENTITY_FILE).write_text("cluster#broker-a#2")
+    plan = plan_salvage(Salvage(root, CONFIG, output))
+    write_salvage(plan)
+    plan.close()
+
+
+def _made_plain(root: Path, output: Path) -> None:
+    write_plain_store(root, CONFIG, output)
+
+
+@pytest.mark.parametrize("make", [_salvaged, _made_plain])
+def test_a_store_made_of_another_is_forced_with_all_its_files(
+    fast_path: Path, power: Power, make: Callable[[Path, Path], None]
+) -> None:
+    """The offsets of consumers, too: who has the new store may throw the old one away."""
+    root, output = fast_path / "store", fast_path / "new"
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=Clock()) as store:
+        for number in range(60):
+            assert store.put_message(message(number)).is_ok
+    (root / "config").mkdir()
+    for name in ("consumerOffset.json", "consumerOffset.json.bak", "topics.json"):
+        (root / "config" / name).write_text('{"offsetTable":{"topic0@group":{0:7}}}')
+    make(root, output)
+    found = content(power.goes_off(output, fast_path / "off"))
+    assert found == content(output)
+    assert found["config/consumerOffset.json"].startswith(b'{"offsetTable"')
 
 
 @pytest.mark.parametrize("is_clean", [False, True])

@@ -126,7 +126,8 @@ def _write(descriptor: int, piece: Piece, start: int, logs: dict[str, CommitLog]
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies a file, holes as holes: a sparse file whose length is damage would fill the disk."""
+    """Copies a file, and forces the copy to disk. Holes stay holes: a sparse file whose length is
+    damage would fill the disk."""
     with open(paths.open_for_reading(source), "rb") as read, target.open("wb") as written:
         descriptor = read.fileno()
         size = os.fstat(descriptor).st_size
@@ -135,6 +136,7 @@ def _copy(source: Path, target: Path) -> None:
             for at in range(low, high, _COPIED):
                 data = os.pread(descriptor, min(_COPIED, high - at), at)
                 write_at(written.fileno(), data, at)
+        os.fsync(written.fileno())
 
 
 def copy_config(root: Path, building: Path) -> None:
@@ -166,4 +168,5 @@ def copy_of_controller(root: Path, building: Path, end: int) -> None:
     known = controller.store_epochs(root)
     epochs = () if known is None or known.problem else controller.until(known.epochs, end)
     if epochs:
-        (building / controller.EPOCH_FILE).write_text(controller.epochs_text(epochs))
+        text = controller.epochs_text(epochs)
+        durable.write_whole(building / controller.EPOCH_FILE, text.encode())
