@@ -137,6 +137,28 @@ def test_a_commit_that_was_cut_off_is_only_completed(cli: Cli, tmp_path: Path) -
     assert_clean(root, CONFIG)
 
 
+def test_a_commit_that_was_cut_off_is_not_rolled_back(cli: Cli, tmp_path: Path) -> None:
+    """Its final message is in its queue: a rollback would take nothing from its consumers."""
+    root = tmp_path / "store"
+    first, second = put(root, half(0), half(1))
+    with MessageStore(root, CONFIG, writable=True) as store:
+        record = store.look_message_by_offset(first)
+        put_before = store.put_message(transaction.commit_message(record, store.body(record)))
+    assert put_before.append is not None
+    for options in (("--dry-run",), ()):
+        refused, rolled, summary = run(cli, root, "rollback", first, second, *options, code=1)
+        assert (refused["status"], refused["op_offset"]) == ("COMMITTED", None)
+        assert f"at {put_before.append.wrote_offset}," in refused["reason"]
+        assert f"`rmqctl transaction commit {first}`" in refused["reason"]
+        assert rolled["status"] == ("DRY_RUN" if options else "PUT_OK")
+        assert (summary["done"], summary["refused"]) == (1, 1)
+    waiting = [row["physical_offset"] for row in run(cli, root, "ls")[:-1]]
+    assert waiting == [first]
+    assert run(cli, root, "commit", first)[-1]["done"] == 1
+    assert len(records(root, "orders")) == 1 and len(records(root, OP)) == 2
+    assert_clean(root, CONFIG)
+
+
 def test_a_delayed_half_is_lost_as_in_a_broker(cli: Cli, tmp_path: Path) -> None:
     """A half with a delay level goes to the schedule topic with the half topic as its real one:
     producers clear the level, and a broker discards what comes back."""

@@ -120,7 +120,8 @@ def rollback(settings: Settings, **options: Any) -> int:
     """Roll half messages back, by physical offset.
 
     Puts an op message, as a broker does: the half stays in the log and is never delivered. Prints a
-    row of type transaction for each, then a summary.
+    row of type transaction for each, then a summary. Where an interrupted commit has put the final
+    message, a rollback is refused: commit it.
     """
     return _end(settings, "rollback", **options)
 

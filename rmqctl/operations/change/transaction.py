@@ -102,7 +102,8 @@ def end_transactions(
 
     A commit puts the final message, then the op message; a rollback puts the op message. A kill in
     between leaves a final message without an op message: the next commit finds it by its
-    PREPAREDTRANSACTIONOFFSET, and puts the op message alone. A status that says that the store
+    PREPAREDTRANSACTIONOFFSET, and puts the op message alone. A rollback is refused then, for
+    consumers get that message. A status that says that the store
     takes no messages ends the run.
     """
     work = _Work(store, list(dict.fromkeys(physical_offsets)), ending)
@@ -133,7 +134,7 @@ class _Work:
         self._store = store
         self._ending = ending
         self._pending = {half.record.physical_offset: half for half in halves(store)}
-        self._finals = self._finals_before() if ending.action == "commit" else {}
+        self._finals = self._finals_before()
         self._under_way: deque[_End] = deque()
         self._rows: list[TransactionRow] = []
 
@@ -176,9 +177,8 @@ class _Work:
                 self._finish(_End(self._row(offset, half), 0), status, reason)
                 continue
             row = self._row(offset, half)
-            commits = self._ending.action == "commit"
-            row["final_offset"] = self._finals.get(offset) if commits else None
-            puts_final = commits and row["final_offset"] is None
+            row["final_offset"] = self._finals.get(offset)
+            puts_final = self._ending.action == "commit" and row["final_offset"] is None
             self._under_way.append(_End(row, 1 + puts_final))
             if puts_final:
                 yield transaction.commit_message(half, self._store.body(half))
@@ -207,6 +207,11 @@ class _Work:
             return "NOT_PENDING", "an op message has ended it"
         if known.state == CHECKED:
             return "NOT_PENDING", f"the broker's check has put it back at {known.successor}"
+        if not commits and offset in self._finals:
+            return "COMMITTED", (
+                f"a commit that was cut off has put its final message at {self._finals[offset]}, "
+                f"and consumers get it: `rmqctl transaction commit {offset}` completes that"
+            )
         mapped, _ = self._store.commit_log.locate(offset)
         if commits and not crc_matches(body_seen(mapped, half), half):
             return "BODY_DAMAGED", "its body is not what was stored: take it from a replica"
