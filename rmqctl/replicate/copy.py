@@ -17,7 +17,7 @@ from rmqctl.engine.messagestore import MessageStore, WritableStore, system_clock
 from rmqctl.engine.record.pieces import LogPiece
 from rmqctl.engine.services import retention
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.brokerjson import CONFIG
+from rmqctl.engine.state.brokerjson import CONFIG, is_of_backup
 from rmqctl.engine.state.persist import persist
 from rmqctl.errors import DamagedStore
 from rmqctl.replicate.doubt import Doubt, cut, doubt_of
@@ -141,7 +141,7 @@ class Copy:
         path = self.root / CONFIG / file.name
         if path.is_file() and path.read_bytes() == file.text.encode():
             return False
-        persist(self.root, file.name, file.text)
+        persist(self.root, file.name, file.text, keep_backup=is_of_backup(self.root, file.name))
         return True
 
     def shorten(self, keep: Keep, master_start: int) -> Shortened | None:

@@ -67,6 +67,8 @@ class Writer:
         #: that fails.
         self._flushing: list[tuple[ServiceThread, str]] = []
         self._said: set[str] = set()
+        #: Names of the files of ``config/`` that this process has written.
+        self._own_files: set[str] = set()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="rmqctl-writer")
 
@@ -172,7 +174,8 @@ class Writer:
             if isinstance(work, Persist):
                 answers[number] = None
                 try:
-                    keep(store, work.name, work.text)
+                    keep(store, work.name, work.text, is_own=work.name in self._own_files)
+                    self._own_files.add(work.name)
                 except Exception as error:  # As of what is stored, below.
                     answers[number] = error
             elif isinstance(work, Upkeep):

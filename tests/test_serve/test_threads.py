@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore, WritableStore
+from rmqctl.errors import CannotWrite
 from rmqctl.serve import readers, writer
 from rmqctl.serve.events import Append, Job, Persist
 from rmqctl.serve.processors.put import Put
@@ -98,6 +101,38 @@ async def learned(store: MessageStore, disk: Disk, told: list[Any]) -> writer.Wr
         one.put(put(number))
         await one.drain()
     return one
+
+
+@pytest.mark.parametrize(
+    "broken", [b"", bytes(40), b'{"offsetTable":{'], ids=["empty", "zeros", "cut"]
+)
+def test_the_copy_of_a_broken_file_stays_until_that_is_replaced(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, broken: bytes
+) -> None:
+    """The offsets were taken from it: whatever fails on the way, they are in one of the two."""
+    name, good = "consumerOffset.json", '{"offsetTable":{"orders@group":{0:7}}}'
+    write(tmp_path / "s", disk)  # Makes the store.
+    config = tmp_path / "s/config"
+    config.mkdir()
+    (config / name).write_bytes(broken)
+    (config / f"{name}.bak").write_text(good)
+    rename = os.rename
+
+    def full(one: str, other: str, **more: Any) -> None:
+        if other == name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        rename(one, other, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", full)
+        (refused,) = write(tmp_path / "s", disk, [Persist(name, "{}")])
+    assert isinstance(refused, CannotWrite)
+    assert (config / f"{name}.bak").read_text() == good
+    texts = ['{"offsetTable":{"orders@group":{0:8}}}', '{"offsetTable":{"orders@group":{0:9}}}']
+    assert write(tmp_path / "s", disk, [Persist(name, texts[0])]) == [None]
+    assert (config / f"{name}.bak").read_text() == good
+    assert write(tmp_path / "s", disk, [Persist(name, texts[1])]) == [None]
+    assert [(config / one).read_text() for one in (f"{name}.bak", name)] == texts
 
 
 def test_files_and_what_comes_behind_them_are_the_threads(tmp_path: Path, disk: Disk) -> None:

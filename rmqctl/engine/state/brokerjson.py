@@ -97,6 +97,15 @@ def read_kept(path: Path) -> Any:
     return read(backup, []) if value is None else value
 
 
+def is_of_backup(root: Path, name: str) -> bool:
+    """Whether a broker takes ``config/<name>`` from its ``.bak``, if there is one: the file is
+    absent, empty or broken. :raises CannotRead: the system refuses."""
+    try:
+        return read(root / CONFIG / name, []) is None
+    except ConfigFileUnreadable:
+        return True
+
+
 def table_of(value: Any, name: str) -> dict[Any, Any]:
     """The object ``name`` in a file's value; empty when it is absent or null."""
     table = value.get(name) if isinstance(value, dict) else None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.record.message import PutMessageResult
+from rmqctl.engine.state.brokerjson import is_of_backup
 from rmqctl.engine.state.persist import persist
 from rmqctl.engine.write.bulk import Message, full
 from rmqctl.errors import RmqctlError
@@ -58,15 +59,19 @@ def append_all(store: WritableStore, puts: Sequence[Put]) -> list[PutAnswer]:
     return answers
 
 
-def keep(store: WritableStore, name: str, text: str) -> None:
+def keep(store: WritableStore, name: str, text: str, *, is_own: bool = False) -> None:
     """Writes a file of ``config/``. The messages that it speaks of are forced to disk first: else,
     after a loss of power, a group's offset could lie behind the end of its queue.
 
+    :param is_own: this process has written the file before, so it is not looked at whether it is
+        broken. The ``.bak`` of a broken file stays: it is the last good copy until the file is
+        replaced.
     :raises CannotWrite, OSError: the disk failed.
     """
     if store.writer.flusher.answers_first:
         store.flush_log()
-    persist(store.root, name, text)
+    keep_backup = not is_own and is_of_backup(store.root, name)
+    persist(store.root, name, text, keep_backup=keep_backup)
 
 
 def _append(store: WritableStore, put: Put) -> PutAnswer:
