@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from rmqctl.operations.look.timer import timer_messages
 from rmqctl.operations.mend import timer
 from rmqctl.operations.mend.plainstore import write_plain_store
 from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
+from rmqctl.operations.mend.swap import swap
 from rmqctl.operations.mend.timer import rebuild_timer
 from rmqctl.operations.verify.laterstart import check_later_start
 from rmqctl.operations.verify.timer import check_timer
@@ -156,6 +158,28 @@ def test_a_log_whose_last_message_is_done_still_ends_with_it(root: Path) -> None
     found = read_timer_checkpoint(path)
     assert found is not None and found[4:] == (1, 2, 3)
     assert list(check_timer(root, CONFIG, last)) == []
+
+
+def test_a_failure_amid_the_files_says_that_no_broker_starts(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new files are thrown away, and the wheel of one byte stands there."""
+    before = states(root)
+
+    def fails(store: Path, staging: Path, kept: Path, name: Path) -> None:
+        if str(name) == TIMER_LOG:
+            raise OSError(errno.EIO, "Input/output error")
+        swap(store, staging, kept, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(timer, "swap", fails)
+        with pytest.raises(timer.TimerCutOff, match="no broker of 5") as refused:
+            rebuilt(root)
+    assert timer.is_cut_off(root) and "stays valid" not in str(refused.value)
+    (kept,) = root.glob("rmqctl-old-*")
+    assert f"lies in {kept.name}." in str(refused.value) and (kept / TIMER_WHEEL).is_file()
+    rebuilt(root)
+    assert not timer.is_cut_off(root) and states(root) == before
 
 
 def test_nothing_changes_without_consent_or_under_a_lock(root: Path) -> None:

@@ -25,7 +25,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import check_understood, is_of_5
 from rmqctl.engine.store import Store
 from rmqctl.engine.timer.newtimer import NewTimer, Place
-from rmqctl.errors import NeedsConsent, UsageError
+from rmqctl.errors import CannotWrite, NeedsConsent, UsageError
 from rmqctl.operations.mend.swap import (
     built_aside,
     kept_name,
@@ -45,6 +45,16 @@ _LEAST_FILE_SIZE = constants.TIMER_UNIT_SIZE + constants.TIMER_MIN_BLANK_LENGTH
 TIMER_PARTS = (paths.TIMER_WHEEL, paths.TIMER_LOG, paths.TIMER_CHECKPOINT)
 
 
+class TimerCutOff(CannotWrite):
+    """Putting a new timer in place failed half-way."""
+
+    template = (
+        "cannot write {path}: {reason}. The messages are all there, but the timer is not whole, "
+        "and no broker of 5.x starts on the store. Check owner, mount and free space; then "
+        "`rmqctl timer rebuild` makes the timer anew.{kept}"
+    )
+
+
 def rebuild_timer(
     root: Path, config: MessageStoreConfig, now: int, *, consent: bool, dry_run: bool
 ) -> TimerRebuildSummary:
@@ -56,6 +66,7 @@ def rebuild_timer(
         that it lacks would be missing in the new timer, and nothing would tell.
     :raises NeedsConsent: neither ``consent`` nor ``dry_run`` was given; nothing was changed.
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
+    :raises TimerCutOff: the system refused while files were put in place; run it again.
     :raises CannotWrite, StoreReadOnly, SymbolicLinkRefused: what the system says.
     """
     paths.check_store(root)
@@ -94,7 +105,14 @@ def replace_timer(store: Store, timer: Timer, waiting: TimerSet) -> list[str]:
             refuse_links(root, Path(name))
         make_staging(staging)
         _write(store, timer, waiting, staging)
-        _put_in_place(root, staging, kept)
+        try:
+            _put_in_place(root, staging, kept)
+        except OSError as error:
+            if not is_cut_off(root):
+                raise
+            reason = str(error.strerror)
+            where = f" What was replaced lies in {kept.name}." if kept.exists() else ""
+            raise TimerCutOff(path=str(root), reason=reason, kept=where) from error
     return [kept.name] if kept.exists() else []
 
 
