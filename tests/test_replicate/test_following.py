@@ -18,9 +18,11 @@ from rmqctl.errors import RmqctlError
 from rmqctl.operations.verify import Finding, verify
 from rmqctl.replicate import sockets
 from rmqctl.replicate.asker import Target
+from rmqctl.replicate.copy import Copy
 from rmqctl.replicate.errors import BadLogReceived, MasterRefused, MasterSilent
 from rmqctl.replicate.events import Event, Lost
 from rmqctl.replicate.keeping import Keep
+from rmqctl.replicate.questions import ConfigFile
 from rmqctl.replicate.sockets import Replication
 from rmqctl.serve.ha.frames import FRAME, REPORT
 from tests import processes
@@ -309,3 +311,19 @@ def test_what_is_no_log_is_refused(
                 replication.run()
     assert tree_content(copy / "commitlog") == before
     assert not (copy / "abort").exists()
+
+
+def test_the_copy_of_a_broken_file_of_config_stays(tmp_path: Path) -> None:
+    """As a loss of power leaves one: its ``.bak`` is what a broker would take."""
+    copy = Copy(tmp_path / "copy", CONFIG)
+    try:
+        config, name, good = tmp_path / "copy/config", "consumerOffset.json", '{"offsetTable":{}}'
+        config.mkdir()
+        (config / name).write_bytes(bytes(30))
+        (config / f"{name}.bak").write_text(good)
+        assert copy.write(ConfigFile(name, "{}"))
+        assert (config / f"{name}.bak").read_text() == good
+        assert copy.write(ConfigFile(name, good))
+        assert [(config / one).read_text() for one in (f"{name}.bak", name)] == ["{}", good]
+    finally:
+        copy.close()
