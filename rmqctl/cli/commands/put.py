@@ -39,7 +39,8 @@ if TYPE_CHECKING:
         "rmqctl put --from messages.ndjson --dry-run --quiet",
         "rmqctl put --from messages.ndjson --flush async --batch 32 --stats",
         "jq -c … | rmqctl put --from -",
-        "rmqctl pull … --body-as base64 --format ndjson | rmqctl put --from -",
+        "rmqctl walk commitlog --body-as base64 --format ndjson > rows.ndjson",
+        "rmqctl put --store NEW --create --from rows.ndjson",
     ],
     exits=WRITING_EXITS
     | {0: "PUT_OK", 5: "a message was refused (its row has the status), or the store is damaged"},
