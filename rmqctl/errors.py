@@ -361,7 +361,7 @@ class NeedsConsent(RmqctlError):
 
 
 class CheckpointTooLate(RmqctlError):
-    template = "{name} {timestamp} is later than the newest record, {newest}: give an earlier time."
+    template = "{name} {given} is later than the newest record, {limit}: give an earlier time."
     exit_code = 6
 
 

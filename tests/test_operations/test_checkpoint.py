@@ -132,8 +132,9 @@ def test_with_what_is_proven_a_start_brings_a_lost_queue_back(store: Path) -> No
 
 def test_no_time_beyond_the_log_is_stored(store: Path) -> None:
     before = state(store)
-    with pytest.raises(CheckpointTooLate):
+    with pytest.raises(CheckpointTooLate, match=r"timestamp 20\S+Z is later .*, 20\S+Z:") as caught:
         plan_set(show(store, CONFIG), {"logics_msg_timestamp": NEWEST + 1})
+    assert (caught.value.timestamp, caught.value.newest) == (NEWEST + 1, NEWEST)
     with pytest.raises(CheckpointTooLate):
         store_checkpoint(store, CONFIG, Checkpoint(NEWEST + 1, 0, 0))
     kept = {name: seen for name, seen in state(store).items() if name in before and name != "."}
@@ -142,7 +143,7 @@ def test_no_time_beyond_the_log_is_stored(store: Path) -> None:
 
 def test_consent_and_the_lock(store: Path) -> None:
     judged = plan_set(show(store, CONFIG), {"index_msg_timestamp": 0})
-    with pytest.raises(NeedsConsent, match="index_msg_timestamp from"):
+    with pytest.raises(NeedsConsent, match=r"index_msg_timestamp from 20\S+Z to 0\."):
         ask_consent(judged)
     assert judged.new is not None
     lock = StoreLock(store)

@@ -12,4 +12,5 @@ Other rooms use:
 - :mod:`~rmqctl.engine.record.pieces`
 - :mod:`~rmqctl.engine.record.record`
 - :mod:`~rmqctl.engine.record.status`
+- :mod:`~rmqctl.engine.record.times`
 """

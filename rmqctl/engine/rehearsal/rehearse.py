@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from struct import Struct
 
@@ -17,6 +16,7 @@ from rmqctl.engine.files.shown import shown
 from rmqctl.engine.index.header import HEADER, IndexHeader
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.record.record import LONGEST_PREFIX, prefix_at
+from rmqctl.engine.record.times import utc_time
 from rmqctl.engine.rehearsal.brokerdispatch import BrokerQueues
 from rmqctl.engine.rehearsal.brokerfiles import BrokerFileQueue, subdirectories
 from rmqctl.engine.rehearsal.brokerlog import BrokerLog, Records
@@ -185,10 +185,10 @@ class _Rehearsal:
             if header.end_timestamp > checkpoint.index_msg_timestamp:
                 self.outcome.deleted.append(Deleted(path, path.stat().st_size, "index-in-doubt"))
                 said = checkpoint.index_msg_timestamp
-                why = f"the checkpoint says that the index is on disk up to {_moment(said)}"
+                why = f"the checkpoint says that the index is on disk up to {utc_time(said)}"
                 if not said:
                     why = "no checkpoint says that any of the index is on disk"
-                last = _moment(header.end_timestamp)
+                last = utc_time(header.end_timestamp)
                 self._step("delete-index", path, f"its last message is of {last}, {why}")
 
     # --- recovery ------------------------------------------------------------------------
@@ -248,11 +248,11 @@ class _Rehearsal:
             if prefix is None or prefix.magic_code not in known:
                 continue
             if 0 != prefix.store_timestamp <= before:
-                first = _moment(prefix.store_timestamp)
-                return number, f"its first message is of {first}, {name} says {_moment(before)}"
+                first = utc_time(prefix.store_timestamp)
+                return number, f"its first message is of {first}, {name} says {utc_time(before)}"
         if not before:
             return 0, f"no checkpoint says how much of {parts} is on disk"
-        return 0, f"no file begins with a message from before {_moment(before)}, as {name} says"
+        return 0, f"no file begins with a message from before {utc_time(before)}, as {name} says"
 
     def _dispatch_walked(self, found: Records | Request, newest: int) -> None:
         """Dispatches what the walk found: after a crash all; 5.3.3 else what the queues lack."""
@@ -293,16 +293,6 @@ class _Rehearsal:
 
 def _some(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _moment(timestamp: int) -> str:
-    """A store time as text."""
-    try:
-        moment = datetime.fromtimestamp(timestamp // 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp)
-    text = moment.strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{timestamp % 1000:03d}Z"
 
 
 def _check_wheel(path: Path) -> None:

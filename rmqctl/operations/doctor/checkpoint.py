@@ -19,6 +19,7 @@ from rmqctl.engine.files.lock import locked
 from rmqctl.engine.files.shown import shown
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.record.times import utc_time
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.start.plan import scan_start
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -191,8 +192,7 @@ def plan_set(judged: Judged, times: dict[str, int | None]) -> Judged:
     """
     given = {name: time for name, time in times.items() if time is not None}
     for name, time in given.items():
-        if time > judged.newest:
-            raise CheckpointTooLate(name=name, timestamp=time, newest=judged.newest)
+        _check_not_later(name, time, judged.newest)
     return judged._replace(new=(judged.stored or Checkpoint())._replace(**given))
 
 
@@ -207,15 +207,29 @@ def planned(root: Path, config: MessageStoreConfig, new: Checkpoint) -> Judged:
         return _judged(store, new, {})
 
 
+def _check_not_later(name: str, time: int, newest: int) -> None:
+    """:raises CheckpointTooLate: a time is later than the newest record."""
+    if time > newest:
+        raise CheckpointTooLate(
+            name=name, timestamp=time, newest=newest, given=utc_time(time), limit=utc_time(newest)
+        )
+
+
 def ask_consent(judged: Judged) -> None:
     """:raises NeedsConsent: something would change, and the error says what."""
     if judged.new is not None and judged.new != judged.stored:
         changes = ", ".join(
-            f"{name} from {getattr(judged.stored, name, None)} to {getattr(judged.new, name)}"
+            f"{name} from {_told(getattr(judged.stored, name, 0))} to "
+            f"{_told(getattr(judged.new, name))}"
             for name in NAMES
             if getattr(judged.stored, name, None) != getattr(judged.new, name)
         )
         raise NeedsConsent(reason=f"checkpoint set changes {changes}.")
+
+
+def _told(time: int) -> str:
+    """A time of a checkpoint; one of 0 says nothing, and is none."""
+    return utc_time(time) if time else "0"
 
 
 def store_checkpoint(root: Path, config: MessageStoreConfig, new: Checkpoint) -> Judged:
@@ -233,10 +247,7 @@ def store_checkpoint(root: Path, config: MessageStoreConfig, new: Checkpoint) ->
             store.commit_log.files.check_regular(links_only=True)
             before = _judged(store, new, {})
             for name in NAMES:
-                if getattr(new, name) > before.newest:
-                    raise CheckpointTooLate(
-                        name=name, timestamp=getattr(new, name), newest=before.newest
-                    )
+                _check_not_later(name, getattr(new, name), before.newest)
         try:
             write_checkpoint(root, root / paths.CHECKPOINT, new)
         except OSError as error:
@@ -277,7 +288,7 @@ def verdict(judged: Judged) -> str:
     if not any(judged.stored[:3]):
         return f"The checkpoint says nothing: {cost}."
     if not judged.proofs:
-        told = "What the data would have to prove was not read: `rmqctl checkpoint compute` does"
+        told = "Whether the data proves it, `rmqctl checkpoint compute` says"
         return f"The checkpoint is not later than the newest record: {cost}. {told}."
     return f"The checkpoint holds: {cost}."
 
