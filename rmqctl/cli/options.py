@@ -136,7 +136,7 @@ def two_stores(function: Callable[..., int | None]) -> Callable[..., int | None]
     ) -> int | None:
         from rmqctl.cli.place import place_of, places_of
 
-        if len(stores) not in (1, 2):
+        if len(stores) not in (1, 2) or (len(stores) == 1 and not (root or broker_conf)):
             raise click.UsageError("name two stores, or one beside --store.")
         if len(stores) == 1:
             stores = (place_of(None, broker_conf).root if root is None else root, *stores)

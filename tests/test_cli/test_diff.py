@@ -192,3 +192,8 @@ def test_what_is_hostile_reaches_no_terminal(cli: Cli, store: Path, other: Path)
     done = cli("diff", other, store=store)
     assert done.code == 1 and "nasty" in done.out
     assert not ({*NASTY, "\u202e"} - {*"red egnp.x[31m"}) & {*done.out}
+
+
+def test_one_store_alone_is_answered_with_how_to_name_two(cli: Cli, store: Path) -> None:
+    done = cli("diff", store)
+    assert done.code == 2 and "name two stores, or one beside --store" in done.err

@@ -45,7 +45,7 @@ def check(settings: Settings) -> int:
         looked_at = counted(
             file=summary.files, topic=summary.topics, group=summary.groups, offset=summary.offsets
         )
-        report.finish(summary.row(), looked_at)
+        report.finish(summary.row(), looked_at, sound="in order")
     return int(not summary.is_clean)
 
 
