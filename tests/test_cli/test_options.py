@@ -119,6 +119,15 @@ def test_old_names_go_on_without_being_shown(
         assert value in (7, given, (given,), Path(given))
 
 
+@pytest.mark.parametrize(("command", "former", "name"), FORMER)
+def test_pages_use_the_names_of_now(command: str, former: str, name: str) -> None:
+    top = Path(__file__).parents[2]
+    for page in (top / "README.md", *(top / "docs").rglob("*.md")):
+        for line in page.read_text("utf-8").splitlines():
+            said = line.partition(f"rmqctl {command} ")[2].partition("|")[0]
+            assert f" {former} " not in f" {said} ", f"{page.name}: {name} in {line}"
+
+
 @pytest.mark.parametrize("line", ["verify", "rebuild queues --in-place --dry-run", "fleet verify"])
 def test_settings_of_spark_need_spark(line: str, cli: Cli, store: Path) -> None:
     """They were passed over, and the work was done without it."""
