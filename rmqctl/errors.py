@@ -228,8 +228,7 @@ class ConfigurationContradiction(FileLengthContradiction):
         "says so."
     )
     step = command_step = (
-        "Give the broker.conf of this store's own broker; without one, `rmqctl verify` goes by the "
-        "files."
+        "Give the broker.conf of this store's own broker; without one, verify goes by the files."
     )
 
 
