@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,3 +87,18 @@ def test_a_command_that_is_not_whole_stays_as_it_is(cli: Cli, store: Path) -> No
     assert pasteable("`rmqctl repair --undo`").startswith(f"`rmqctl repair --undo --store {store}")
     forget()
     assert pasteable("`rmqctl repair --undo`") == "`rmqctl repair --undo`"
+
+
+def test_what_a_plan_leaves_says_how_to_go_on(cli: Cli, copy_store: Any, tmp_path: Path) -> None:
+    """Without the broker.conf an index of other sizes cannot be made anew."""
+    store = copy_store("broker")
+    with min((store / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(95)  # The last letter of a topic: the index has a message that is not there.
+        file.write(b"\x07")
+    shutil.rmtree(store / "consumequeue/orders/1")  # No unit contradicts the log.
+    done = cli("repair", "--plan", tmp_path / "plan.json", "--store", store)
+    left = [line for line in done.out.splitlines() if "(maxHashSlotNum)" in line]
+    assert left, done
+    for line in left:
+        assert "give its broker.conf with --broker-conf" in line
+        assert f"`rmqctl verify --store {store}`" in line

@@ -13,6 +13,7 @@ import click
 from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, dry_run_option, jobs_of, jobs_option
+from rmqctl.cli.pasted import pasteable
 from rmqctl.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -180,8 +181,9 @@ def _print_left(settings: Settings, writer: RowWriter, plan: Plan) -> None:
             writer.row(left_row(left, command))
     for (code, why), commands in by_code.items():
         times = f" ({len(commands)} times)" if len(commands) > 1 else ""
-        writer.remark(f"left: {code}{times}: {why}")
-        for line in list(dict.fromkeys(filter(None, commands)))[:_SHOWN_COMMANDS]:
+        lines = list(dict.fromkeys(filter(None, commands)))[:_SHOWN_COMMANDS]
+        writer.remark(f"left: {code}{times}: {why if lines else pasteable(why)}")
+        for line in lines:
             writer.command(line)
 
 

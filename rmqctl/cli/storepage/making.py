@@ -57,7 +57,7 @@ class Making:
                     settings.root, settings.config, version=version, read=read
                 )
             except RmqctlError as error:
-                why = str(error)
+                why = error.for_command_line
         told = Report(self._by, verdict, self.store, self._found, start, why, records)
         write(self._path, page(told))
 

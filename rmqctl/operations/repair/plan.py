@@ -286,7 +286,7 @@ class _Gathered:
         try:
             plan_rebuild(self._root, self._store.config, "index")
         except RmqctlError as error:
-            return str(error)
+            return error.for_command_line
         return None
 
     @cached_property
@@ -296,7 +296,7 @@ class _Gathered:
         try:
             plan = plan_rebuild(self._root, self._store.config, "queues")
         except RmqctlError as error:
-            return str(error), set()
+            return error.for_command_line, set()
         return None, {(one.topic, one.queue_id) for one in plan.unexplained}
 
     def _objection_to_offset(self, key: Key) -> str | None:
