@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ import click
 
 from rmqctl.cli.options import COMMON_OPTIONS
 from rmqctl.cli.pasted import remember
+from rmqctl.cli.text import shell_line
 
 EXIT_CODES = {
     0: "done, nothing wrong found",
@@ -43,8 +45,11 @@ class Command(click.Command):
         self.exits = exits or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_extra_args = True  # They are refused here, with what may have been meant.
         with _meaning_told(self, ctx):
             rest = super().parse_args(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            raise click.UsageError(_too_much(self, rest), ctx)
         remember(ctx)
         return rest
 
@@ -113,6 +118,15 @@ def _meaning_told(command: click.Command, ctx: click.Context) -> Iterator[None]:
         known = [name for one in options for name in one.opts if name.startswith("--")]
         meant = meant_options(error.option_name, known)
         raise click.UsageError(f"{error.message}{_question(meant)}", error.ctx) from None
+
+
+def _too_much(command: click.Command, rest: Sequence[str]) -> str:
+    """What is said of arguments that a command does not take. A directory is mostly its store."""
+    more = "s" if len(rest) > 1 else ""
+    text = f"Got unexpected extra argument{more} ({' '.join(rest)})."
+    takes_store = any("--store" in one.opts for one in command.params)
+    is_store = takes_store and len(rest) == 1 and os.path.isdir(rest[0])
+    return text + (_question([shell_line(["--store", rest[0]])]) if is_store else "")
 
 
 def _question(names: Sequence[str]) -> str:

@@ -256,3 +256,11 @@ def test_the_table_of_meanings_names_what_there_is() -> None:
         assert len(words.split()) == len(set(words.split())), name
     for name, words in meant._COMMANDS.items():
         assert not meant._COMMANDS.keys() & set(words.split()), name
+
+
+def test_a_store_that_was_given_as_an_argument(cli: Cli, store: Path) -> None:
+    for line in ("verify", "info", "walk commitlog", "rebuild all"):
+        done = cli(*line.split(), store)
+        assert done.code == 2 and f"Did you mean '--store {store}'?" in done.err, line
+    assert "Did you mean" not in cli("verify", store / "absent").err
+    assert "extra arguments (a b). Try" in cli("verify", "a", "b").err
