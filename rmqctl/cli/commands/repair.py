@@ -231,7 +231,9 @@ def _undo(settings: Settings, *, yes: bool) -> int:
 
     def ask(backup: Path) -> None:
         if not yes:
-            raise UndoNeedsConsent(reason=f"This takes back the repair that {backup.name} is of.")
+            raise UndoNeedsConsent(
+                reason=f"repair --undo takes back the repair that {backup.name} is of."
+            )
 
     with settings.writer("repair_step") as writer:
         with _told_if_cut_off(settings):

@@ -18,6 +18,7 @@ from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import DamagedStore, NeedsConsent
 from rmqctl.operations.look.info import irregular_files
 from rmqctl.operations.mend.recovery import bring_in_order
+from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -159,7 +160,9 @@ def ask_consent(plan: CleanPlan) -> None:
         return
     size = sum(removal.allocated_bytes for removal in removals)
     loss = f", and with them {plan.lost} unread messages" if plan.lost else ""
-    raise NeedsConsent(reason=f"clean deletes {len(removals)} files ({size} bytes on disk){loss}.")
+    raise NeedsConsent(
+        reason=f"clean deletes {some(len(removals), 'file')} ({size} bytes on disk){loss}."
+    )
 
 
 def file_row(plan_root: Path, removal: Removal) -> FileRow:

@@ -184,10 +184,12 @@ def ask_consent(plan: RebuildPlan, *, in_place: bool, purge: bool) -> None:
         names = " and ".join(plan.structures)
         some = "" if plan.topic is None and plan.queue_id is None else "some queues of "
         raise NeedsConsent(
-            reason=f"This replaces {some}{names} in {plan.root} (the old files are kept)."
+            reason=f"rebuild replaces {some}{names} in {plan.root} (the old files are kept)."
         )
     if purge and (kept := kept_directories(plan.root)):
-        raise NeedsConsent(reason=f"This removes {', '.join(path.name for path in kept)}.")
+        raise NeedsConsent(
+            reason=f"rebuild --purge removes {', '.join(path.name for path in kept)}."
+        )
 
 
 def plan_row(plan: RebuildPlan, output: Path | None, *, purge: bool) -> PlanRow:

@@ -167,7 +167,7 @@ def convert(
     root = conversion.plan.root
     if not consent:
         names = ", ".join(conversion.databases)
-        raise NeedsConsent(reason=f"This replaces {names} in {root} by files.")
+        raise NeedsConsent(reason=f"rebuild replaces {names} in {root} by files.")
     staging = root / STAGING
     with locked(root), built_aside(root, staging):
         for name in (*conversion.databases, STAGING):

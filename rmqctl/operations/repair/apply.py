@@ -104,7 +104,7 @@ def ask_consent(plan: Plan) -> None:
     if plan.steps:
         steps = "1 step" if len(plan.steps) == 1 else f"{len(plan.steps)} steps"
         raise NeedsConsent(
-            reason=f"The plan changes the store in {steps} (what is replaced is kept)."
+            reason=f"the plan changes the store in {steps} (what is replaced is kept)."
         )
 
 
