@@ -162,9 +162,11 @@ def test_nobody_purges_amid_a_rebuild(damaged: Path, monkeypatch: pytest.MonkeyP
         patch.setattr(swaps, "swap", amid)
         rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))
     assert refused[0]
-    # Of what a killed run was to put in place nothing is purged, and nobody is in the way.
-    (damaged / swaps.STAGING).mkdir()
-    assert len(purge(damaged)) == 2 and kept_directories(damaged) == []
+    # What a killed run was to put in place goes, too, and nobody is in the way.
+    for name in (swaps.STAGING, swaps.TIMER_STAGING):
+        (damaged / name / "index").mkdir(parents=True)
+    assert len(purge(damaged)) == 4 and kept_directories(damaged) == []
+    assert not [path for path in damaged.iterdir() if path.name.startswith("rmqctl-")]
 
 
 def test_only_directories_are_purged(damaged: Path) -> None:

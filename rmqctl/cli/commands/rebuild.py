@@ -59,7 +59,11 @@ _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
 @click.option("--in-place", is_flag=True, help="Build aside, then swap; needs --yes.")
 @click.option("--yes", is_flag=True, help="Consent to --in-place and --purge.")
 @dry_run_option
-@click.option("--purge", is_flag=True, help="Remove the old files that rebuilds have kept.")
+@click.option(
+    "--purge",
+    is_flag=True,
+    help="Remove old files that rebuilds have kept, and what killed ones had built.",
+)
 @click.option("--missing", is_flag=True, help="Add only what is missing in the store.")
 @tofiles.conversion_options
 @jobs_option

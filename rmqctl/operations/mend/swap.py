@@ -22,8 +22,9 @@ from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import KEPT_BY_REBUILD
 from rmqctl.errors import CannotWrite, NoDirectoryToWriteTo, SymbolicLinkRefused
 
-#: The directory of a store in which a rebuild in place builds.
-STAGING = "rmqctl-new"
+#: The directories of a store in which a rebuild in place builds, and that of a timer. A kill leaves
+#: them; the next rebuild of the same kind, or a purge, removes them.
+STAGING, TIMER_STAGING = "rmqctl-new", "rmqctl-timer"
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 #: The errors of a system that cannot exchange: it has no such call, or the file system has not.
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
@@ -45,21 +46,27 @@ def kept_name() -> str:
 
 
 def kept_directories(root: Path) -> list[Path]:
-    """The directories that former runs have kept."""
-    places = (root / name for name in paths.scan_names(root) if name.startswith(KEPT_BY_REBUILD))
+    """The directories that former runs have kept, and those in which killed ones had built."""
+    staging = STAGING, TIMER_STAGING
+    places = [
+        root / name
+        for name in paths.scan_names(root)
+        if name.startswith(KEPT_BY_REBUILD) or name in staging
+    ]
     return [place for place in places if place.is_dir() and not place.is_symlink()]
 
 
 def purge(root: Path) -> list[Path]:
-    """Removes what was kept, and returns the removed directories. A broker may run meanwhile, but
-    no rebuild of the store: for a moment its new directories lie in such a directory.
+    """Removes what was kept, and what killed runs had built, and returns the removed directories. A
+    broker may run meanwhile, but no rebuild of the store: its new directories are among these.
 
     :raises StoreInUse: a rebuild may run; nothing was removed.
     :raises CannotWrite: the system refuses to remove a directory.
     """
     kept = kept_directories(root)
     # Listed first, then checked: a rebuild that begins now makes a directory not among these.
-    lock = StoreLock(root) if kept and (root / STAGING).exists() else None
+    is_built = any((root / name).exists() for name in (STAGING, TIMER_STAGING))
+    lock = StoreLock(root) if kept and is_built else None
     try:
         for path in kept:
             shutil.rmtree(path)

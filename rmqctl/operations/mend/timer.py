@@ -27,6 +27,7 @@ from rmqctl.engine.store import Store
 from rmqctl.engine.timer.newtimer import NewTimer, Place
 from rmqctl.errors import CannotWrite, NeedsConsent, UsageError
 from rmqctl.operations.mend.swap import (
+    TIMER_STAGING,
     built_aside,
     kept_name,
     make_staging,
@@ -37,7 +38,6 @@ from rmqctl.operations.mend.swap import (
 if TYPE_CHECKING:
     from rmqctl.rows.timers import TimerRebuildSummary
 
-_STAGING = "rmqctl-timer"
 #: The wheel of one byte that stands there meanwhile.
 _BLOCKER = b"\0"
 _LEAST_FILE_SIZE = constants.TIMER_UNIT_SIZE + constants.TIMER_MIN_BLANK_LENGTH
@@ -99,9 +99,9 @@ def replace_timer(store: Store, timer: Timer, waiting: TimerSet) -> list[str]:
     """Replaces the timer by one of the messages that wait. Returns the directories that keep the
     former one. The caller has the store's lock; errors as of :func:`rebuild_timer`."""
     root = store.root
-    staging, kept = root / _STAGING, root / kept_name()
+    staging, kept = root / TIMER_STAGING, root / kept_name()
     with built_aside(root, staging):
-        for name in (*TIMER_PARTS, _STAGING):
+        for name in (*TIMER_PARTS, TIMER_STAGING):
             refuse_links(root, Path(name))
         make_staging(staging)
         _write(store, timer, waiting, staging)
