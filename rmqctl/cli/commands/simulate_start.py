@@ -48,9 +48,10 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
     retention takes at once. Prints rows of type step, deleted, truncated and queue (each queue as
     it is after the start; a table of more than 100 has those that lose messages), then a summary.
     Nothing is changed. A deleted index file is no lost message, and does not count for the exit
-    status; nor does what the retention deletes. A broker does not start on a store that it may not
-    write (mounts, owners, permissions); the rows then say what it would do if it might. --report
-    writes a page for a browser that needs no network: the log before and after.
+    status; nor does what the retention deletes. What is missing already, such as a whole queue, a
+    start does not notice: verify does. A broker does not start on a store that it may not write
+    (mounts, owners, permissions); the rows then say what it would do if it might. --report writes a
+    page for a browser that needs no network: the log before and after.
     """
     from rmqctl.cli.advice import filled_line
     from rmqctl.engine.state.laterversions import is_of_5
