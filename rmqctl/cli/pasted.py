@@ -47,10 +47,12 @@ def pasteable(text: str) -> str:
 
 def _completed(command: str, typed: dict[str, str]) -> str:
     words = command.split()
+    given = {word.partition("=")[0] for word in words}
     takes_value = _options_of(words) if typed and words[0] not in _NOT_NEXT else {}
-    if "--help" in words or "--store" in words or takes_value.get(words[-1]):
+    if "--help" in given or "--store" in given or takes_value.get(words[-1]):
         return command
-    named = [word for pair in typed.items() if pair[0] in takes_value for word in pair]
+    missing = takes_value.keys() - given
+    named = [word for pair in typed.items() if pair[0] in missing for word in pair]
     return f"{command} {shell_line(named)}" if named else command
 
 

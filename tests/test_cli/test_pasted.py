@@ -79,6 +79,14 @@ def test_commands_that_are_no_next_step_stay_as_they_are(cli: Cli, store: Path) 
     assert cli("info", "--stor", store).err.endswith("Try `rmqctl info --help`.\n")
 
 
+def test_what_a_command_has_is_not_added_again(cli: Cli, store: Path) -> None:
+    cli("info", "--broker-conf", store.parent / "broker.conf", store=store)
+    told = pasteable("`rmqctl verify --broker-conf FILE`, `rmqctl verify --store=DIR`")
+    assert (
+        told == f"`rmqctl verify --broker-conf FILE --store {store}`, `rmqctl verify --store=DIR`"
+    )
+
+
 def test_a_command_that_is_not_whole_stays_as_it_is(cli: Cli, store: Path) -> None:
     cli("info", store=store)
     assert pasteable("`rmqctl rebuild --output`, `rmqctl walk`") == (
