@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.paths import TIMER_CHECKPOINT
@@ -139,7 +140,6 @@ def test_other_tools_read_what_is_written(store: Path, tmp_path: Path) -> None:
     assert content(tmp_path / "full" / "store") == content(store)
     assert blocks(tmp_path / "full" / "store") <= blocks(store)
     plain = tmp_path / "full.tar"
-    zstandard = pytest.importorskip("zstandard")
     with (tmp_path / "full.tar.zst").open("rb") as packed, plain.open("wb") as file:
         decompressor = zstandard.ZstdDecompressor()
         shutil.copyfileobj(decompressor.stream_reader(packed, read_across_frames=True), file)
@@ -214,19 +214,34 @@ def test_a_store_without_its_log_is_not_backed_up(store: Path, tmp_path: Path) -
         assert not (tmp_path / kind).exists()
 
 
-def test_bytes_that_do_not_decompress_are_damage_of_one_archive(
-    store: Path, tmp_path: Path
-) -> None:
+def decompressed(archive: bytes) -> bytes:
+    reader = zstandard.ZstdDecompressor().stream_reader(archive, read_across_frames=True)
+    data: bytes = reader.read()
+    return data
+
+
+def test_a_flipped_bit_is_damage_of_one_archive(store: Path, tmp_path: Path) -> None:
+    """Wherever it is: in the files, in the manifest, in the checksum of either frame. There are
+    bits of compressed blocks that change nothing (one in some thousand): with those flipped the
+    archive still is what it was."""
     sound, flipped = tmp_path / "full.tar.zst", tmp_path / "flipped.tar.zst"
     backup(store, sound)
     data = sound.read_bytes()
-    for at in range(600, len(data) - 600, len(data) // 20):
+    frames_end = len(data) - archives._FOOTER.size
+    near_the_end = range(frames_end - 40, frames_end)
+    found_count = 0
+    for at in [*range(600, len(data) - 600, len(data) // 20), *near_the_end]:
         flipped.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
         found = problems(flipped)
-        assert found and all(row["backup"] == str(flipped) for row in found), at
+        if not found:
+            assert decompressed(flipped.read_bytes()) == decompressed(data), at
+            continue
+        found_count += 1
+        assert all(row["backup"] == str(flipped) for row in found), at
         with pytest.raises(BackupUnsound):
             restored(flipped, output=tmp_path / "new")
         assert not (tmp_path / "new").exists()
+    assert found_count > 50
 
 
 def test_nobody_reads_holes_for_hours(store: Path, tmp_path: Path) -> None:

@@ -159,6 +159,7 @@ class Archive:
                 if member is None or member.name != MANIFEST or member.extents is not None:
                     raise self._unsound("its manifest is not where it must be")
                 self.manifest = read_manifest(stream.file(member.length), self.name)
+                stream.end()
 
     def _check_ours(self, file: IO[bytes]) -> None:
         if file.seek(0, io.SEEK_END) < _FOOTER.size:
@@ -243,13 +244,18 @@ class _Stream:
     def _unsound(self, reason: str) -> BackupUnsound:
         return BackupUnsound(path=self._name, reason=reason)
 
+    def _read(self, most: int) -> bytes:
+        """Some bytes of the tar; none at its end."""
+        try:
+            data: bytes = self._file.read(most)
+        except self._failed as error:
+            raise self._unsound(f"it cannot be decompressed ({error})") from error
+        return data
+
     def _exactly(self, size: int) -> bytes:
         parts: list[bytes] = []
         while size:
-            try:
-                data = self._file.read(min(size, PIECE))
-            except self._failed as error:
-                raise self._unsound(f"it cannot be decompressed ({error})") from error
+            data = self._read(min(size, PIECE))
             if not data:
                 raise self._unsound("it ends in the middle")
             parts.append(data)
@@ -352,6 +358,13 @@ class _Stream:
         while self._left:
             self._taken(PIECE)
         self._exactly(self._padding)
+
+    def end(self) -> None:
+        """Passes over the end of the tar. The decompressor compares the checksum of the last frame
+        only where somebody reads past it."""
+        self.end_member()
+        if self._exactly(2 * BLOCKSIZE) != 2 * _NO_BLOCK or self._read(1):
+            raise self._unsound("it does not end behind its manifest")
 
     def file(self, length: int) -> IO[bytes]:
         """The member as a file."""
