@@ -249,16 +249,6 @@ class DamagedStore(RmqctlError):
     template = "{reason} (physical offset {physical_offset}). Run `rmqctl verify` first."
 
 
-class QueueHasHole(DamagedStore):
-    """A queue with a hole: a start cuts it even after a clean stop (``ConsumeQueue#recover``)."""
-
-    template = (
-        "queue {queue_id} of topic {topic!r} has no unit at queue offset {queue_offset}, but units "
-        "after it: a start would drop those, and messages put now, too. Nothing was put to it. "
-        "`rmqctl rebuild queues --in-place --topic {topic!r} --queue-id {queue_id}` makes it anew."
-    )
-
-
 class CommitLogMissing(DamagedStore):
     """Queues without a log: a broker's start destroys them (``CommitLog#recoverNormally``)."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.cli.refused import not_refused
-from rmqctl.cli.text import shell_line
+from rmqctl.shell import shell_line
 
 if TYPE_CHECKING:
     from rmqctl.operations.verify import Finding

@@ -11,7 +11,7 @@ import click
 
 from rmqctl.cli.options import COMMON_OPTIONS
 from rmqctl.cli.pasted import remember
-from rmqctl.cli.text import shell_line
+from rmqctl.shell import shell_line
 
 EXIT_CODES = {
     0: "done, nothing wrong found",

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 import click
 from click.core import ParameterSource
 
-from rmqctl.cli.text import shell_line
+from rmqctl.shell import shell_line
 
 #: The options that name the store of the command that runs, and their values, as they were typed.
 _TYPED: ContextVar[dict[str, str]] = ContextVar("typed")

@@ -37,8 +37,6 @@ _OF_FILES = ("disk", "file", "fleet_store", "summary")
 _SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 #: From here on a size is shown in larger units than bytes.
 _LONG_NUMBER = 10_000
-#: Bytes that mean themselves inside ``$'…'``.
-_PLAIN_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b"'\\")
 
 
 def visible(text: str) -> str:
@@ -117,27 +115,6 @@ def human_size(count: int) -> str:
         size, unit = size / 1024, unit + 1
     digits = 0 if size == int(size) or abs(size) >= 100 else 1
     return f"{size:.{digits}f} {_SIZE_UNITS[unit - 1]}"
-
-
-def shell_line(words: Sequence[str]) -> str:
-    """Words as one command line, quoted for a shell. Characters that a terminal would obey are
-    written as escapes that the shell undoes (``$'\\033'``)."""
-    return " ".join(map(_shell_word, words))
-
-
-def _shell_word(word: str) -> str:
-    import shlex
-
-    if visible(word) == word:
-        return shlex.quote(word)
-    data = word.encode("utf-8", "surrogateescape" if _from_system(word) else "surrogatepass")
-    plain = (chr(byte) if byte in _PLAIN_BYTES else f"\\{byte:03o}" for byte in data)
-    return f"$'{''.join(plain)}'"
-
-
-def _from_system(word: str) -> bool:
-    """Whether the lone surrogates in a text are bytes of an argument that are no UTF-8."""
-    return all(0xDC80 <= ord(char) <= 0xDCFF for char in word if 0xD800 <= ord(char) <= 0xDFFF)
 
 
 def title(name: str) -> str:

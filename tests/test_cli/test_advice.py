@@ -15,10 +15,10 @@ from rmqctl.cli.advice import COMMANDS, command_line
 from rmqctl.cli.findings import FindingsReport, counted
 from rmqctl.cli.output import RowWriter
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.text import shell_line
 from rmqctl.operations.verify import CODES
 from rmqctl.operations.verify.findings import Adviser
 from rmqctl.operations.verify.findings import finding as found
+from rmqctl.shell import shell_line
 from tests import golden_data
 from tests.conftest import Golden
 from tests.golden_data import broker_conf

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,8 @@ import pytest
 from rmqctl.engine.files.filequeue import FileMisnamed
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
+from rmqctl.engine.queue.errors import LastUnitTooLong, QueueHasHole, UnitBehindLog
 from rmqctl.engine.rehearsal.rehearse import rehearse
-from rmqctl.errors import DamagedStore, QueueHasHole
 from tests.test_safety.support import assert_clean, message, small_config, tree
 
 CONFIG = small_config(queue=20 * UNIT_SIZE)
@@ -81,6 +83,20 @@ def test_what_a_start_would_cut_off_is_not_put(tmp_path: Path, number: int, what
     assert (tree(root / "consumequeue") == before) == is_cut
 
 
+@pytest.mark.parametrize("topic", ["orders", "it's $(touch x)", "a`touch x`b", "--store\u202e"])
+def test_the_command_that_makes_the_queue_anew_is_of_this_topic(topic: str) -> None:
+    """A name from a store is pasted into a shell, which runs nothing of it."""
+    for error in (QueueHasHole, UnitBehindLog, LastUnitTooLong):
+        told = error(topic=topic, queue_id=3, queue_offset=1, log_end=2, physical_offset=4)
+        (command,) = re.findall(r"`rmqctl ([^`]+)`", str(told))
+        done = subprocess.run(
+            ["bash", "-c", rf"printf '%s\0' {command}"], capture_output=True, check=True
+        )
+        words = done.stdout.decode().split("\0")[:-1]
+        assert words[:3] == ["rebuild", "queues", "--in-place"]
+        assert words[3:] == ["--topic", topic, "--queue-id", "3"]
+
+
 def test_units_behind_a_hole_that_a_file_begins_with_stay(tmp_path: Path) -> None:
     """The file is found empty, for the end of its units is looked for at halves: it was not made
     ahead."""
@@ -113,7 +129,7 @@ def test_a_last_unit_that_ends_behind_the_log_is_followed_by_none(tmp_path: Path
     again.topic, again.queue_id = where
     with (
         MessageStore(root, CONFIG, writable=True) as store,
-        pytest.raises(DamagedStore, match="Nothing was put"),
+        pytest.raises(LastUnitTooLong, match="Nothing was put"),
     ):
         store.put_message(again)
 
@@ -138,7 +154,7 @@ def test_nothing_is_put_behind_a_unit_of_a_place_behind_the_log(
     again.topic, again.queue_id = where
     with MessageStore(root, CONFIG, writable=True) as store:
         if is_cut:
-            with pytest.raises(DamagedStore, match=f"unit at queue offset {number} of"):
+            with pytest.raises(UnitBehindLog, match=f"unit at queue offset {number} of"):
                 store.put_message(again)
         else:
             assert store.put_message(again).is_ok

@@ -22,9 +22,16 @@ ROOMS = {
     "formats": {"formats"},
     "rmqctl/errors.py": set(),
     "rmqctl/installed.py": set(),
+    "rmqctl/shell.py": set(),
     "rmqctl/rows": {"formats", "rmqctl.rows"},
     "rmqctl/kernel": {"formats", "rmqctl.errors", "rmqctl.kernel"},
-    "rmqctl/engine": {"formats", "rmqctl.engine", "rmqctl.errors", "rmqctl.kernel"},
+    "rmqctl/engine": {
+        "formats",
+        "rmqctl.engine",
+        "rmqctl.errors",
+        "rmqctl.kernel",
+        "rmqctl.shell",
+    },
     "rmqctl/operations": {
         "formats",
         "rmqctl.arrow",

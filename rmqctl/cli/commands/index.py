@@ -24,17 +24,13 @@ from rmqctl.cli.options import (
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import Name, Whole
 from rmqctl.errors import UsageError
+from rmqctl.shell import shell_line
 
 if TYPE_CHECKING:
     from rmqctl.cli.lines import LineSource
     from rmqctl.cli.output import RowWriter
     from rmqctl.engine.read.lines import Lines
     from rmqctl.rows import Row
-
-_NO_INDEX = (
-    "note: the store has no index files: make them with `rmqctl rebuild index`, or search the log "
-    "with `rmqctl walk commitlog --topic {topic}`."
-)
 
 
 @group(
@@ -139,7 +135,7 @@ def query(
     settings.note_missing(summary)
     found = summary["items"] if raw else summary["messages"]
     if not found and not summary["index_files"]:
-        settings.note(_NO_INDEX.format(topic=topic))
+        settings.note(_no_index(topic))
     return int(settings.note_bodies(summary) or not found)
 
 
@@ -160,8 +156,16 @@ def _query_keys(
             settings.note_absent_topic(store, topic)
     settings.note_missing(summary)
     if summary["absent_keys"] and not summary["index_files"]:
-        settings.note(_NO_INDEX.format(topic=topic))
+        settings.note(_no_index(topic))
     return int(settings.note_bodies(summary) or summary["absent_keys"] > 0)
+
+
+def _no_index(topic: str) -> str:
+    search = shell_line(["rmqctl", "walk", "commitlog", "--topic", topic])
+    return (
+        "note: the store has no index files: make them with `rmqctl rebuild index`, or search the "
+        f"log with `{search}`."
+    )
 
 
 def _keys(lines: LineSource, writer: RowWriter) -> Iterator[str | None]:

@@ -16,8 +16,9 @@ from rmqctl.cli.command import command as make
 from rmqctl.cli.options import without_store
 from rmqctl.cli.output import RowWriter
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.text import human_size, shell_line
+from rmqctl.cli.text import human_size
 from rmqctl.cli.types import StorePath
+from rmqctl.shell import shell_line
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig

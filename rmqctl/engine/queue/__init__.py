@@ -6,6 +6,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.queue.compactedqueue`
 - :mod:`~rmqctl.engine.queue.consumequeue`
 - :mod:`~rmqctl.engine.queue.ends`
+- :mod:`~rmqctl.engine.queue.errors`
 - :mod:`~rmqctl.engine.queue.extension`
 - :mod:`~rmqctl.engine.queue.queuetable`
 - :mod:`~rmqctl.engine.queue.queuetablewriter`

@@ -28,10 +28,11 @@ from rmqctl.engine.files.paths import (
 )
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.ends import QueueEnd, queue_end
+from rmqctl.engine.queue.errors import LastUnitTooLong, QueueHasHole, UnitBehindLog
 from rmqctl.engine.queue.recovery import first_beyond, has_hole, has_unit_behind, written_units
 from rmqctl.engine.settings.filesizes import consume_queue_file_size
 from rmqctl.engine.state.laterversions import is_of_5, queues_in_rocksdb
-from rmqctl.errors import DamagedStore, NoDirectoryToWriteTo, QueueHasHole, SymbolicLinkRefused
+from rmqctl.errors import NoDirectoryToWriteTo, SymbolicLinkRefused
 
 if TYPE_CHECKING:
     from rmqctl.engine.files.filequeue import FileEntry
@@ -143,11 +144,8 @@ class ConsumeQueueTable(ABC):
         """The queue offset of the next unit; 0 for a queue that does not exist.
 
         :param log_end: where the log ends (physical).
-        :raises QueueHasHole: units stand behind a place without one; a start would cut the queue
-            there.
-        :raises DamagedStore: a unit points behind the log's end, where a start would cut the queue
-            (``ConsumeQueue#truncateDirtyLogicFiles``); or the record of the last unit claims to end
-            there, so that a new message would get no unit (``#putMessagePositionInfo``).
+        :raises QueueHasHole, UnitBehindLog: a start would cut the queue.
+        :raises LastUnitTooLong: a new message would get no unit.
         :raises SymbolicLinkRefused, NoDirectoryToWriteTo: the queue's place cannot be written to.
         """
         queue = self.find(topic, queue_id)
@@ -162,7 +160,7 @@ class ConsumeQueueTable(ABC):
         opened as it is stored, since this table may cut it to the log.
 
         :param cut: the queue offset from which on a start would remove all units; None: of none.
-        :raises QueueHasHole, DamagedStore, FileLengthContradiction: as in :meth:`next_offset`.
+        :raises QueueUnsound, FileLengthContradiction: as in :meth:`next_offset`.
         :raises SymbolicLinkRefused, NoDirectoryToWriteTo: likewise, and when a file is a link.
         """
         where = self._directory_of(topic, queue_id)
@@ -229,27 +227,12 @@ def _check_goes_on(queue: ConsumeQueue, log_end: int) -> None:
         end = written_units(queue).end
         raise QueueHasHole(topic=topic, queue_id=queue_id, queue_offset=end)
     if has_unit_behind(queue, log_end):
-        raise DamagedStore(
-            reason=f"the unit at queue offset {first_beyond(queue, log_end, queue.max_offset)} "
-            f"of queue {queue_id} of topic {topic!r} is of a place behind the log: a broker "
-            "would drop it and those behind it at its start, and the messages put now with "
-            f"them. Nothing was put to it: {_made_anew(queue)}",
-            physical_offset=log_end,
+        queue_offset = first_beyond(queue, log_end, queue.max_offset)
+        raise UnitBehindLog(
+            topic=topic, queue_id=queue_id, queue_offset=queue_offset, log_end=log_end
         )
-    if queue.max_physical_offset > log_end:
-        raise DamagedStore(
-            reason=f"the last unit of queue {queue_id} of topic {topic!r} says of its record "
-            "that it ends behind the log, and a message put now would get no unit. Nothing was "
-            f"put to it: {_made_anew(queue)}",
-            physical_offset=queue.max_physical_offset,
-        )
-
-
-def _made_anew(queue: ConsumeQueue) -> str:
-    return (
-        f"`rmqctl rebuild queues --in-place --topic {queue.topic!r} --queue-id {queue.queue_id}` "
-        "makes it anew"
-    )
+    if (end := queue.max_physical_offset) > log_end:
+        raise LastUnitTooLong(topic=topic, queue_id=queue_id, physical_offset=end, log_end=log_end)
 
 
 class ConsumeQueueTableReader(ConsumeQueueTable):

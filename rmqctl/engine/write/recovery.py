@@ -26,6 +26,7 @@ from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import check_end
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.log.progress import Progress
+from rmqctl.engine.queue.errors import QueueHasHole
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.start.logend import check_renamed
@@ -33,7 +34,7 @@ from rmqctl.engine.start.model import StartPlan
 from rmqctl.engine.start.nearend import check_before
 from rmqctl.engine.write.context import WriteContext
 from rmqctl.engine.write.storeflusher import StoreFlusher
-from rmqctl.errors import CannotWrite, CommitLogMissing, QueueHasHole
+from rmqctl.errors import CannotWrite, CommitLogMissing
 
 
 def check(

@@ -63,7 +63,7 @@ class DryPut:
     def check(self, message: MessageExtBrokerInner) -> AppendResultRow:
         """The row of one message; its offsets are None.
 
-        :raises QueueHasHole, DamagedStore: a broker's start would cut its queue.
+        :raises QueueUnsound: the message would have no unit after a broker's start.
         """
         checked = self._store.check_message(message)
         if isinstance(checked, PutMessageResult):
