@@ -6,6 +6,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.write.assemble`
 - :mod:`~rmqctl.engine.write.bulk`
 - :mod:`~rmqctl.engine.write.checks`
+- :mod:`~rmqctl.engine.write.compiled`
 - :mod:`~rmqctl.engine.write.context`
 - :mod:`~rmqctl.engine.write.drylines`
 - :mod:`~rmqctl.engine.write.lines`

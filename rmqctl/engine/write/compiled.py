@@ -1,4 +1,5 @@
-"""The append of a stream by the compiled kernel: the common part for lines and messages.
+"""The append of a stream by the compiled kernel, and its dry run: which class does it, and the
+common part of appends for lines and messages.
 
 The kernel makes many records in one call and stores them into the log. It also makes their units
 and index keys, so dispatch reads nothing back. It takes only messages that it is sure of. If a
@@ -27,8 +28,10 @@ from rmqctl.engine.write.bulk import (
 from rmqctl.kernel import module as compiled
 
 if TYPE_CHECKING:
+    from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-    from rmqctl.engine.write.lines import LineDefaults
+    from rmqctl.engine.write.drylines import DryLines
+    from rmqctl.engine.write.lines import LineDefaults, Lines
     from rmqctl.engine.write.put import MessagePutter
 
 #: Most records and bytes of a bulk. It takes no longer than a smaller one without the kernel.
@@ -64,6 +67,20 @@ def appender_of(putter: MessagePutter, messages: Iterable[Message | None]) -> Bu
     if isinstance(messages, Lines):
         return LineAppender(putter, messages, kernel)
     return MessageAppender(putter, iter(messages), kernel)
+
+
+def dry_lines(
+    config: MessageStoreConfig, file_size: int, form: RecordForm, lines: Lines
+) -> DryLines | None:
+    """A dry run of lines. None: all must be checked, because there is no kernel, or it makes no
+    records of this form.
+
+    :param file_size: bytes of a log file.
+    """
+    from rmqctl.engine.write.drylines import DryLines
+
+    kernel = compiled()
+    return DryLines(config, file_size, lines, kernel) if kernel and form.is_plain else None
 
 
 class Place:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from formats.constants import LONG_MAX
-from rmqctl.engine.record.form import RecordForm, room_of
+from rmqctl.engine.record.form import room_of
 from rmqctl.engine.write.compiled import Stop, kernel_appender
 from rmqctl.engine.write.lines import is_compressed
-from rmqctl.kernel import module as compiled
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -19,18 +18,6 @@ if TYPE_CHECKING:
 
 #: Most records, and bytes of records, that are made at once.
 _MOST, _RECORDS = 1 << 13, 1 << 20
-
-
-def dry_lines(
-    config: MessageStoreConfig, file_size: int, form: RecordForm, lines: Lines
-) -> DryLines | None:
-    """A dry run of lines. None: all must be checked, because there is no kernel, or it makes no
-    records of this form.
-
-    :param file_size: bytes of a log file.
-    """
-    kernel = compiled()
-    return DryLines(config, file_size, lines, kernel) if kernel and form.is_plain else None
 
 
 class DryLines:

@@ -78,7 +78,7 @@ class DryPut:
 
     def plain_lines(self, lines: Lines) -> DryLines | None:
         """Passes over lines that the store would surely take. None: all must be checked."""
-        from rmqctl.engine.write.drylines import dry_lines
+        from rmqctl.engine.write.compiled import dry_lines
 
         store = self._store
         return dry_lines(store.config, store.commit_log.file_size, self.form, lines)

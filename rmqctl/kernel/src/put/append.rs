@@ -59,7 +59,7 @@ pub type Host = ([u8; 4], u16);
 /// What lines have in common that say nothing else, and the limits of the store.
 #[derive(Debug, Clone, Copy)]
 pub struct Fixed {
-    /// Without a born time: [`Times`] has that.
+    /// Without a born time: [`Times`] has that. Where each message has an origin nobody reads it.
     pub usual: Origin,
     /// The fewest bytes of a message's properties, and the most of a record.
     pub shortest_properties: usize,
@@ -559,7 +559,7 @@ pub enum Texts<'a> {
 }
 
 /// The fields of a message that come from its producer and its broker.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Origin {
     pub flag: i32,
     pub sys_flag: i32,
@@ -573,15 +573,7 @@ pub struct Origin {
 impl Origin {
     /// That of a message of which only the hosts are known.
     pub fn of_hosts(born_host: Host, store_host: Host) -> Self {
-        Origin {
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp: 0,
-            born_host,
-            store_host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
-        }
+        Origin { born_host, store_host, ..Default::default() }
     }
 
     fn put(&self, record: &mut [u8]) {

@@ -60,9 +60,6 @@ struct OfEachLine {
     prepared_transaction_offset: i64,
 }
 
-/// A host that no message has, because each has its own.
-const NOWHERE: Host = ([0; 4], 0);
-
 impl OfEachLine {
     /// The same in the two forms of which records are made.
     fn split(self) -> (Origin, Defaults) {
@@ -89,8 +86,7 @@ pub struct Appender {
 #[pymethods]
 impl Appender {
     /// `usual` is what messages have of whose fields a line says nothing; without it no lines are
-    /// appended. `classes` are the classes of
-    /// messages: `MessageExtBrokerInner` and `PlainMessage`.
+    /// appended. `classes` are the classes of messages: `MessageExtBrokerInner` and `PlainMessage`.
     #[new]
     #[pyo3(signature = (*, usual, shortest_properties, largest_record, classes))]
     fn new(
@@ -102,7 +98,7 @@ impl Appender {
     ) -> PyResult<Self> {
         let (usual, defaults) = match usual {
             Some(usual) => usual.split(),
-            None => (Origin::of_hosts(NOWHERE, NOWHERE), Defaults::default()),
+            None => Default::default(),
         };
         let fixed = Fixed { usual, shortest_properties, largest_record };
         let records = append::Appender::new(fixed);

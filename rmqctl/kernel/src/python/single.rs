@@ -227,9 +227,7 @@ impl SingleAppender {
         clock: Option<Py<PyAny>>,
         counts: Py<PutCounts>,
     ) -> PyResult<Self> {
-        // Each message has hosts of its own.
-        let host = ([127, 0, 0, 1], 0);
-        let usual = Origin::of_hosts(host, host);
+        let usual = Origin::default();
         let fixed = Fixed { usual, shortest_properties, largest_record };
         let name = |name| PyString::intern(py, name).unbind();
         Ok(SingleAppender {
