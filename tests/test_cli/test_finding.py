@@ -48,7 +48,7 @@ def test_pull_filters_by_sql(cli: Cli, store: Path) -> None:
     *rows, summary = done.rows
     assert [row["queue_offset"] for row in rows] == [3, 6]
     assert (done.code, summary["status"], summary["filter_errors"]) == (0, "FOUND", 1)
-    assert "failed on 1 message " in done.err
+    assert "the filter failed on 1 message, which counts as no match" in done.err
     assert cli(*PULL, "--filter", "n IS NULL", store=store).code == 1
 
 

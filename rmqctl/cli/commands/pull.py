@@ -158,6 +158,6 @@ def _note_filter_errors(settings: Settings, summary: Row) -> None:
     if summary.get("filter_errors"):
         failed = some(summary["filter_errors"], "message")
         settings.note(
-            f"note: the filter failed on {failed} and let none of it through: a property is not of "
+            f"note: the filter failed on {failed}, which counts as no match: a property is not of "
             "the type that it is compared with"
         )

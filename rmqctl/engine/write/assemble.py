@@ -58,6 +58,11 @@ class Run:
     records: int
     has_multi: bool = False
 
+    @property
+    def size(self) -> int:
+        """Bytes of its records, without the blanks between log files."""
+        return os.path.getsize(f"{self.path}.records")
+
     def rows(self, first: int = 0, end: int | None = None) -> Rows:
         count = (self.records if end is None else end) - first
         return np.fromfile(f"{self.path}.rows", ROW, count, offset=first * ROW.itemsize)

@@ -159,7 +159,7 @@ def ask_consent(plan: CleanPlan) -> None:
     if not removals:
         return
     size = sum(removal.allocated_bytes for removal in removals)
-    loss = f", and with them {plan.lost} unread messages" if plan.lost else ""
+    loss = f", and with them {some(plan.lost, 'unread message')}" if plan.lost else ""
     raise NeedsConsent(
         reason=f"clean deletes {some(len(removals), 'file')} ({size} bytes on disk){loss}."
     )

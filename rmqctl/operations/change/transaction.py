@@ -103,8 +103,7 @@ def end_transactions(
     A commit puts the final message, then the op message; a rollback puts the op message. A kill in
     between leaves a final message without an op message: the next commit finds it by its
     PREPAREDTRANSACTIONOFFSET, and puts the op message alone. A rollback is refused then, for
-    consumers get that message. A status that says that the store
-    takes no messages ends the run.
+    consumers get that message. A status that says that the store takes no messages ends the run.
     """
     work = _Work(store, list(dict.fromkeys(physical_offsets)), ending)
     yield from work.rows()

@@ -154,7 +154,7 @@ class NewStore:
 
     def is_small(self, told: Iterable[SetAside]) -> bool:
         """Whether the driver makes the store sooner by itself than with further jobs."""
-        return sum(int(one.run.rows()["size"].sum()) for one in told if one.run) < SMALL
+        return sum(one.run.size for one in told if one.run) < SMALL
 
     def dispatch(self, records: int) -> None:
         """Builds queues and index in this process. :raises InternalError: the log has not so many
