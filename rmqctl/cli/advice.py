@@ -260,6 +260,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "dledger-state-unreadable": None,
     # lint
     "queue-file-missing": _QUEUE_ANEW,
+    "queue-file-without-unit": _QUEUE_ANEW,
     "sizes-contradicted": None,
     "not-writable": Command(("chmod", "-R", "u+w", "{store}"), cures=True, is_of_system=True),
     "read-only-mount": Command(("findmnt", "-T", "{file}"), is_of_system=True),
@@ -370,10 +371,9 @@ def _beside(store: str) -> dict[str, object]:
 
 
 def filled_line(words: tuple[str, ...], store: str, broker_conf: str | None) -> str:
-    """The command line of words in which only names of :func:`_beside` are to be filled in."""
-    names = _beside(store)
-    filled = [_FIELD.sub(lambda match: _filled(names, match[1]), word) for word in words]
-    return line_for(filled, store, broker_conf)
+    """The command line of words of which only names of :func:`_beside` are to be filled in."""
+    names = {f"{{{name}}}": str(value) for name, value in _beside(store).items()}
+    return line_for([names.get(word, word) for word in words], store, broker_conf)
 
 
 def line_for(words: Sequence[str], store: str, broker_conf: str | None) -> str:

@@ -202,9 +202,8 @@ class BrokerQueue:
             return
         first, last = self.queue.files[0], self.queue.files[-1]
         if not last.wrote:  # It reads the unit in front of the file.
-            raise StartFails(
-                f"{self.topic}/{self.queue_id}/{last.path.name}: the queue ends before it"
-            )
+            name = f"{self.topic}/{self.queue_id}/{last.path.name}"
+            raise StartFails(f"{name}: the queue ends before it", (self.topic, self.queue_id))
         offset, _ = self._unit(last, last.wrote // UNIT_SIZE - 1)
         if offset < log_min:
             self.min_logic = last.file_from_offset + last.wrote

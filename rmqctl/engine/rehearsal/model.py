@@ -11,8 +11,12 @@ VERSIONS = ("4.9.3", "5.3.3")
 
 
 class StartFails(Exception):
-    """The broker does not start, or its start never ends; the text says why. Only used in this
-    room."""
+    """The broker does not start, or its start never ends; the text says why. ``queue`` (topic,
+    queue id) is the one whose files alone are the reason. Only used in this room."""
+
+    def __init__(self, why: str, queue: tuple[str, int] | None = None) -> None:
+        super().__init__(why)
+        self.queue = queue
 
 
 class Step(NamedTuple):
@@ -54,12 +58,14 @@ class Outcome:
 
     ``walked_to`` is the end of the log, even if the start fails later, and ``end_why`` says in
     words why it ends there. ``reput_from`` is where the dispatch of records that the queues lack
-    begins; None without a dispatch. ``is_in_use``: a broker holds the store's lock, so this is what
-    a second one would do.
+    begins; None without a dispatch. ``failed_queue`` (topic, queue id) is the one whose files alone
+    are why the broker does not start. ``is_in_use``: a broker holds the store's lock, so this is
+    what a second one would do.
     """
 
     is_clean: bool
     reason: str | None = None
+    failed_queue: tuple[str, int] | None = None
     steps: list[Step] = field(default_factory=list)
     deleted: list[Deleted] = field(default_factory=list)
     queues: list[QueueState] = field(default_factory=list)

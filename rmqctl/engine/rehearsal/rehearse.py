@@ -77,7 +77,7 @@ class _Rehearsal:
             self._load()
             self._start()
         except StartFails as failure:
-            self.outcome.reason = str(failure)
+            self.outcome.reason, self.outcome.failed_queue = str(failure), failure.queue
             self._step("fail", "", str(failure))
         finally:
             self.commit_log.close()

@@ -355,6 +355,9 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
         return ("verify",)  # Which says what to look at: no repair moves these away.
     if (done.outcome.reason or "").startswith(f"{brokerjson.CONFIG}/"):
         return "config", "check"  # Which names the place.
+    if (failed := done.outcome.failed_queue) is not None:
+        of_queue = ("--topic", failed[0], "--queue-id", str(failed[1]))
+        return "rebuild", "queues", "--in-place", *of_queue
     if done.is_contradicted:
         return ("lint",)  # Which says both sizes. Others refuse this configuration.
     if done.is_misplaced or done.has_misplaced:

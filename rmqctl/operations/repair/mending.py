@@ -32,6 +32,7 @@ _QUEUE_CODES = frozenset(
         *("queue-missing", "record-without-unit", "unit-mismatch", "unit-misplaced", "unit-hole"),
         *("unit-points-past-log-end", "unit-points-to-no-record", "unit-of-other-queue"),
         *("unit-delivery-time-mismatch", "extension-sizes-astray", "queue-file-missing"),
+        "queue-file-without-unit",
     )
 )
 _INDEX_CODES = frozenset(

@@ -51,6 +51,14 @@ LATER_CODES: dict[str, Code] = {
         "Consumers that begin there miss messages, or find nothing and never continue. "
         + ROCKSDB_ANEW,
     ),
+    "queue-file-without-unit": Code(
+        WARNING,
+        "queue",
+        "the last file of a queue has no unit, as a kill between the making of the file and its "
+        "first unit leaves it",
+        "A broker of 5.x may not start on it (`newPosition < 0`): `rmqctl simulate-start --as "
+        "5.3.3` says whether. `rmqctl rebuild` makes the queue anew, without that file.",
+    ),
     "timer-wheel-length": Code(
         ERROR,
         "directory",

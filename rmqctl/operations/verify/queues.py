@@ -18,7 +18,7 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.files.paths import queue_directories
 from rmqctl.engine.files.shown import shown
 from rmqctl.engine.log.commitlog import CommitLog
-from rmqctl.engine.queue.consumequeue import ConsumeQueue
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.queue.extension import ConsumeQueueExt
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.plain import Plain
@@ -228,7 +228,26 @@ class QueueChecker:
             state.proven_end = state.first_queue_offset
         yield from self._orphans.check_rest(state)
         yield from check_ext_files(self._root, self._snapshot.config, state.queue)
+        if self._snapshot.is_of_5:
+            yield from _last_file_finding(state.queue, state.path)
         state.queue.close()
+
+
+def _last_file_finding(queue: ConsumeQueue, path: str) -> Iterator[Finding]:
+    """A kill may leave a file that was made for a unit, and has none. 5.x reads the unit in front
+    of it (``ConsumeQueue#correctMinOffset``), which is in another file: position -20 of this
+    one."""
+    *before, last = queue.files.entries
+    if before and last.file_from_offset == queue.max_offset * UNIT_SIZE:
+        yield finding(
+            "queue-file-without-unit",
+            path=f"{path}/{last.path.name}",
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue.max_offset,
+            expected="1 unit",
+            found="never written",
+        )
 
 
 def waits_findings(snapshot: Snapshot, waits: Iterable[Waits]) -> Iterator[Finding]:
