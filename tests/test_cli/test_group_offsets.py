@@ -180,15 +180,13 @@ def test_what_is_refused_changes_nothing(cli: Cli, store: Path) -> None:
         (("--to", "31"), "queue 0 goes from offset 0 to 30"),
         (("--to", "30"), "queue 1 goes from offset 0 to 29"),
         (("--to", "1", "--queue-id", "5"), "no queue 5 of topic 'orders'"),
-        (("--to", "end", "--topic", "absent"), "no offset of topic 'absent'"),
+        (("--to", "end", "--topic", "absent"), "no queue of topic 'absent'"),
         (("--to", "end", "--topic", "absent", "--new"), "no queue of topic 'absent'"),
     ):
         done = set_offset(cli, store, *line, "--yes")
         assert (done.code, done.out) == (2, "") and said in done.err
-    assert (
-        cli("group", "set-offset", "typo", "--topic", "orders", "--to", "end", store=store).code
-        == 2
-    )
+    mistyped = cli("group", "set-offset", "typo", "--topic", "orders", "--to", "end", store=store)
+    assert mistyped.code == 2 and "'typo' has no offset of topic 'orders'" in mistyped.err
     assert state(store) == before
 
 

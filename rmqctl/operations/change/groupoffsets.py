@@ -102,17 +102,17 @@ def plan_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pl
         is_known=config.is_explicit("enable_lmq"),
     )
     old = offsets.offsets
-    if not old and not request.is_new:
-        raise UsageError(
-            reason=f"group {request.group!r} has no offset of topic {request.topic!r}: `rmqctl "
-            "groups` lists those that have. Say --new to give it one."
-        )
     with MessageStore(root, config) as store:
         changes = [
             _change(queue, request, old.get(queue.queue_id))
             for queue in _queues(store, request)
             if not offsets.is_light or queue.queue_id == 0
         ]
+    if not old and not request.is_new:
+        raise UsageError(
+            reason=f"group {request.group!r} has no offset of topic {request.topic!r}: `rmqctl "
+            "groups` lists those that have. Say --new to give it one."
+        )
     return Plan(request, offsets, changes)
 
 
