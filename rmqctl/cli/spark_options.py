@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from rmqctl.cli.options import no_pager_option
 from rmqctl.cli.output import FORMATS, RowWriter
@@ -237,6 +238,13 @@ def is_local(options: dict[str, Any]) -> bool:
     """Whether Spark runs here, as it comes: else names may be those of its settings, or a
     cluster's, and only it knows them."""
     return options["master"].startswith("local") and not options["conf"]
+
+
+def is_spark_asked(options: dict[str, Any]) -> bool:
+    """Whether ``--master`` or ``--conf`` were typed, of a command that has a default for
+    ``--master``."""
+    source = click.get_current_context().get_parameter_source("master")
+    return source is not ParameterSource.DEFAULT or bool(options["conf"])
 
 
 @contextmanager

@@ -43,6 +43,10 @@ UNKNOWN = [
 ]
 
 
+#: An import of small files would not need Spark.
+IMPORT = ["import", "--master", "local[*]", "--store"]
+
+
 class Started(RmqctlError):
     """Spark would be."""
 
@@ -95,7 +99,7 @@ def test_the_first_file_of_an_import(
     directory.mkdir(parents=True)
     (directory / "_SUCCESS").write_text("nothing of a message")
     write(directory / "part-0", ["body", "tags"])
-    line = ["import", "--store", str(tmp_path / "new"), "--input", kind, "--from"]
+    line = [*IMPORT, str(tmp_path / "new"), "--input", kind, "--from"]
     if kind != "ndjson":  # There it is a name of no line.
         assert run([*line, str(tmp_path / "rows")]) == 2
         assert "a column 'moon'" in capsys.readouterr().err
@@ -118,7 +122,7 @@ def test_what_cannot_be_read_so_is_left_to_spark(kind: str, tmp_path: Path) -> N
     (tmp_path / "none").mkdir()
     (tmp_path / "long").write_text(f'"{"x" * 200_000}",b\n' if kind == "csv" else "")
     for name in ("packed", "empty", "none", "{none}", "long"):
-        line = ["import", "--store", str(tmp_path / "new"), "--input", kind]
+        line = [*IMPORT, str(tmp_path / "new"), "--input", kind]
         assert run([*line, "--from", str(tmp_path / name)]) == Started.exit_code
 
 
@@ -127,7 +131,7 @@ def test_of_a_pipe_spark_would_read_nothing(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And who looks first would wait for somebody to write into it."""
-    line = ["import", "--store", str(tmp_path / "new"), "--input", kind, "--from"]
+    line = [*IMPORT, str(tmp_path / "new"), "--input", kind, "--from"]
     (tmp_path / "rows").mkdir()
     os.mkfifo(tmp_path / "rows/a")
     assert run([*line, str(tmp_path / "rows")]) == Started.exit_code

@@ -196,6 +196,7 @@ def test_import(tmp_path: Path, again: Callable[..., str]) -> None:
     work.mkdir()
     store = work / "store"
     arguments = ["import", "--store", str(store), "--from", str(source), "--input", "ndjson"]
+    arguments += ["--master", "local[*]"]
     run = command(tmp_path, *arguments)
     run.wait_for((work / "store.rmqctl-new").exists)
     run.killed(signal.SIGKILL)

@@ -6,5 +6,6 @@ Other rooms use:
 - :mod:`~rmqctl.spark.sink.firstlook`
 - :mod:`~rmqctl.spark.sink.importer`
 - :mod:`~rmqctl.spark.sink.newstore`
+- :mod:`~rmqctl.spark.sink.smallimport`
 - :mod:`~rmqctl.spark.sink.writer`
 """

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from glob import iglob
 from pathlib import Path
+from urllib.parse import unquote
 
 from rmqctl.spark.sink.importer import check_columns
 from rmqctl.spark.sink.messagelines import LineReader
@@ -21,7 +22,7 @@ _HIDDEN = ("_", ".")
 def look(source: str, kind: str, *, ignore_body_crc: bool, ignore_unknown: bool) -> None:
     """Checks the columns of the first file of a path or pattern on this machine, or its first line,
     as :func:`~rmqctl.spark.sink.importer.read` does. It has the same parameters and errors."""
-    file, partitions = _first_file(source)
+    file, partitions = next(files_of(source), (None, {}))
     if file is None:
         return
     if kind == "ndjson":
@@ -32,20 +33,17 @@ def look(source: str, kind: str, *, ignore_body_crc: bool, ignore_unknown: bool)
         check_columns([*columns, *partitions], source, ignore_unknown)
 
 
-def _first_file(source: str) -> tuple[Path | None, dict[str, str]]:
-    """The first file, or None if there is none, and the values of columns that the names of
-    directories below ``source`` give."""
-    top = Path(source)
+def files_of(source: str) -> Iterator[tuple[Path, dict[str, str]]]:
+    """The files of a path or pattern on this machine, sorted, each with the values of columns that
+    the names of directories give. Of a pattern that Python does not know there are none."""
+    tops = [source]
     if not os.path.lexists(source):
-        matches = sorted(iglob(source)) if "{" not in source else []
-        if not matches:
-            return None, {}
-        top = Path(matches[0])
-    for path in _files(top):
-        between = path.relative_to(top).parts[:-1]
-        pairs = [part.partition("=")[::2] for part in between if "=" in part]
-        return path, dict(pairs)
-    return None, {}
+        tops = sorted(iglob(source)) if "{" not in source else []
+    for top in map(Path, tops):
+        for path in _files(top):
+            between = path.relative_to(top).parts[:-1]
+            pairs = [part.partition("=")[::2] for part in between if "=" in part]
+            yield path, {unquote(name): unquote(value) for name, value in pairs}
 
 
 def _files(top: Path) -> Iterator[Path]:

@@ -43,7 +43,7 @@ COLUMNS = {
 }
 _BASE64 = "body_base64"
 _ORDER = ("store", "physical_offset")
-_STRINGS = ("topic", "tags", "keys", "born_host", "store_host", "type", "status", "body_encoding")
+STRINGS = ("topic", "tags", "keys", "born_host", "store_host", "type", "status", "body_encoding")
 _OF_BODIES = ("body_crc", "body_length", "status", "body_status")
 _CRC_MASK = 0x7FFFFFFF
 
@@ -100,7 +100,7 @@ def _columns(spark: SparkSession, source: str, kind: str, ignore_unknown: bool) 
     check_columns(rows.columns, source, ignore_unknown)
     for name in rows.columns:
         of = rows.schema[name].dataType.simpleString()
-        if name in _STRINGS and of != "string":
+        if name in STRINGS and of != "string":
             raise UsageError(reason=f"{source}: {name} must be a string, not {of}.")
     return rows
 

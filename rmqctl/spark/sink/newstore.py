@@ -258,9 +258,8 @@ def write_store(
     from rmqctl.spark.mend.rebuild import build
 
     spark, config = rows.sparkSession, config or MessageStoreConfig()
-    check_new_store(path, rows.schema, config)
-    if is_remote(path):
-        raise WriteRefused(path=path, reason="a store is files that are mapped: give a directory")
+    check_new_store(path, config)
+    check_columns(path, rows.schema)
     with in_new_directory(path) as place, ended_on_failure(spark):
         new = NewStore(place, path, EncodeSettings(config, clock(), as_stored))
         new.begin()
@@ -283,18 +282,38 @@ def _check_built(records: int, found: int, damage: Sequence[Damage]) -> None:
         raise InternalError(reason=f"of {records} records written it reads {read}")
 
 
-def check_new_store(path: str, schema: StructType, config: MessageStoreConfig) -> None:
+def write_batches(
+    batches: Iterable[pa.RecordBatch],
+    path: str,
+    config: MessageStoreConfig,
+    *,
+    as_stored: bool = False,
+    clock: Callable[[], int] = system_clock,
+) -> int:
+    """As :func:`write_store`, of batches of rows with such columns, in this process."""
+    check_new_store(path, config)
+    with in_new_directory(path) as place:
+        new = NewStore(place, path, EncodeSettings(config, clock(), as_stored))
+        new.begin()
+        records = new.write_log([new.set_aside(batches, "0")], with_threads)
+        if records:
+            new.dispatch(records)
+        new.finish()
+    return records
+
+
+def check_new_store(path: str, config: MessageStoreConfig) -> None:
     """Checks that a new store can be made.
 
-    :raises WriteRefused: the columns cannot be messages, or the configuration puts the log
-        elsewhere.
+    :raises WriteRefused: the path is a URL, or the configuration puts the log elsewhere.
     :raises QueueFilesTooSmall: no broker would start on the store.
     """
     check_queue_file_size(config.mapped_file_size_consume_queue)
     if is_spread(config):
         reason = "its log would lie in other directories: take storePathCommitLog out of its conf"
         raise WriteRefused(path=path, reason=reason)
-    check_columns(path, schema)
+    if is_remote(path):
+        raise WriteRefused(path=path, reason="a store is files that are mapped: give a directory")
 
 
 def check_columns(path: str, schema: StructType) -> None:

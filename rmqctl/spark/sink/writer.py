@@ -35,6 +35,7 @@ from rmqctl.spark.sink.newstore import (
     NewStore,
     SetAside,
     WriteRefused,
+    check_columns,
     check_new_store,
     task,
     with_threads,
@@ -72,7 +73,8 @@ class RocketMQWriter(DataSourceArrowWriter):
             raise WriteRefused(path="", reason="give its directory to save()")
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise WriteRefused(path=str(path), reason="something is there already")
-        check_new_store(str(path), schema, config)
+        check_new_store(str(path), config)
+        check_columns(str(path), schema)
         self._path = path = path.absolute()
         # An earlier job with the same path fails when its directory is removed: the later one wins.
         self._staging = path.with_name(path.name + BESIDE)
