@@ -260,6 +260,31 @@ def test_an_import_that_ends_early_leaves_nothing(
     assert run(line) == 0
 
 
+def test_files_of_directories_in_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark would pass over them, and make a store without their messages."""
+    monkeypatch.setattr(import_, "spark_session", started)
+    top = tmp_path / "rows"
+    for number, name in enumerate(["a.ndjson", "b/c.ndjson", "b/d/e.ndjson", "_b/f.ndjson"]):
+        (top / name).parent.mkdir(exist_ok=True, parents=True)
+        (top / name).write_text(json.dumps(ROW | {"keys": str(number)}))
+    (top / "z").symlink_to(top / "b" / "d")
+    assert [row["keys"] for row in read(top, "ndjson")] == ["0", "1", "2", "2"]
+    line = ["import", "--store", str(tmp_path / "new"), "--input", "ndjson", "--from"]
+    on = ["--master", "local[2]"]
+    assert run([*line, str(top), *on]) == 2
+    said = capsys.readouterr().err
+    assert f"Spark reads no file of {top}/b," in said and f"'{top}/*/*'" in said
+    assert run([*line, str(top / "b" / "d"), *on]) == Started.exit_code
+    (top / "topic=a").mkdir()
+    (top / "topic=a" / "g.ndjson").write_text(json.dumps(ROW))
+    assert run([*line, str(top), *on]) == Started.exit_code  # Then it reads all.
+    (top / "b" / "up").symlink_to("..")
+    assert small_files(str(top), "ndjson") is None
+    assert run([*line, str(top)]) == Started.exit_code
+
+
 def test_a_message_that_no_store_takes(tmp_path: Path) -> None:
     source = tmp_path / "rows.ndjson"
     source.write_text(json.dumps({"topic": "../a", "body": "b"}) + "\n")

@@ -4,27 +4,49 @@ that no message has is reported at once. What cannot be read here is left to Spa
 from __future__ import annotations
 
 import csv
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from glob import iglob
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
+from rmqctl.errors import UsageError
 from rmqctl.spark.sink.importer import check_columns
 from rmqctl.spark.sink.messagelines import LineReader
 
 #: How many bytes of a first line, or of a header, are read at most.
 _LONGEST = 8 << 20
-#: Prefixes of names that Spark skips in a directory.
+#: The first characters of names that Spark skips in a directory.
 _HIDDEN = ("_", ".")
+#: In the name of a directory: the column is null.
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+class SourceFile(NamedTuple):
+    """A file of a path or pattern, the columns that the names of its directories give, and the
+    first of these directories that gives none; empty if each does."""
+
+    path: Path
+    named: dict[str, str | None]
+    plain: str
 
 
 def look(source: str, kind: str, *, ignore_body_crc: bool, ignore_unknown: bool) -> None:
     """Checks the columns of the first file of a path or pattern on this machine, or its first line,
-    as :func:`~rmqctl.spark.sink.importer.read` does. It has the same parameters and errors."""
-    file, partitions = next(files_of(source), (None, {}))
-    if file is None:
+    as :func:`~rmqctl.spark.sink.importer.read` does. It has the same parameters and errors.
+
+    :raises UsageError: Spark would pass over files.
+    """
+    try:
+        files = list(files_of(source))
+    except OSError:
         return
+    if not files:
+        return
+    _check_none_passed_over(source, files)
+    file, partitions, _ = files[0]
     if kind == "ndjson":
         _look_at_line(file, partitions, LineReader(ignore_body_crc, ignore_unknown))
         return
@@ -33,29 +55,52 @@ def look(source: str, kind: str, *, ignore_body_crc: bool, ignore_unknown: bool)
         check_columns([*columns, *partitions], source, ignore_unknown)
 
 
-def files_of(source: str) -> Iterator[tuple[Path, dict[str, str]]]:
-    """The files of a path or pattern on this machine, sorted, each with the values of columns that
-    the names of directories give. Of a pattern that Python does not know there are none."""
+def _check_none_passed_over(source: str, files: Sequence[SourceFile]) -> None:
+    """Where no directory gives a column, Spark reads the files that ``source`` itself names, or
+    holds, and says nothing of those further down."""
+    plain = next((file for file in files if file.plain), None)
+    if plain is not None and not any(file.named for file in files):
+        raise UsageError(
+            reason=f"{source}: Spark reads no file of {plain.plain}, a directory in a directory. "
+            f"Give the files by a pattern, such as '{source}/*/*'."
+        )
+
+
+def files_of(source: str) -> Iterator[SourceFile]:
+    """The files of a path or pattern on this machine, sorted by name. Of a pattern that Python does
+    not know there are none.
+
+    :raises OSError: a directory cannot be listed, or links lead in circles.
+    """
     tops = [source]
     if not os.path.lexists(source):
         tops = sorted(iglob(source)) if "{" not in source else []
     for top in map(Path, tops):
         for path in _files(top):
-            between = path.relative_to(top).parts[:-1]
-            pairs = [part.partition("=")[::2] for part in between if "=" in part]
-            yield path, {unquote(name): unquote(value) for name, value in pairs}
+            named: dict[str, str | None] = {}
+            plain = ""
+            for directory in reversed(path.relative_to(top).parents[:-1]):
+                name, equals, value = directory.name.partition("=")
+                if equals:
+                    named[unquote(name)] = None if value == _NULL else unquote(value)
+                else:
+                    plain = plain or str(top / directory)
+            yield SourceFile(path, named, plain)
 
 
 def _files(top: Path) -> Iterator[Path]:
-    if top.is_file():
-        yield top
-        return
-    for directory, names, files in os.walk(top):
-        names[:] = sorted(name for name in names if not name.startswith(_HIDDEN))
-        for name in sorted(files):
-            path = Path(directory, name)
-            if not name.startswith(_HIDDEN) and path.is_file():  # A pipe would be waited for.
-                yield path
+    """The files in a directory and those below it, or the file itself. Links are followed."""
+    found: list[tuple[Path, tuple[str, ...]]] = [(top, ())]
+    while found:
+        path, above = found.pop()
+        if path.is_dir():
+            real = os.path.realpath(path)
+            if real in above:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            names = sorted(os.listdir(path), reverse=True)
+            found += [(path / name, (*above, real)) for name in names if name[0] not in _HIDDEN]
+        elif path.is_file():  # A pipe would be waited for.
+            yield path
 
 
 def _parquet_columns(file: Path) -> list[str] | None:
@@ -80,7 +125,7 @@ def _csv_columns(file: Path) -> list[str] | None:
         return None  # A field is longer than Python's limit.
 
 
-def _look_at_line(file: Path, partitions: dict[str, str], reader: LineReader) -> None:
+def _look_at_line(file: Path, partitions: dict[str, str | None], reader: LineReader) -> None:
     import pyarrow
 
     try:

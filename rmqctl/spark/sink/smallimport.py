@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from pyarrow import parquet
 from rmqctl.engine.record.fields import FIELDS
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import RmqctlError, UsageError
-from rmqctl.spark.sink.firstlook import files_of
+from rmqctl.spark.sink.firstlook import SourceFile, files_of
 from rmqctl.spark.sink.importer import COLUMNS, STRINGS, check_columns
 from rmqctl.spark.sink.messagelines import SCHEMA, LineReader, Row
 from rmqctl.spark.sink.newstore import write_batches
@@ -26,8 +25,6 @@ _MOST_BYTES, _MOST_FILES = 128 << 20, 10_000
 _ROWS_AT_ONCE, _LINES_AT_ONCE = 10_000, 10_000
 #: Ends of names of files that Spark unpacks.
 _PACKED = (".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".zst", ".zstd", ".xz", ".br")
-#: The name of a directory for the messages whose column is null.
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 #: What the types of columns with texts are called.
@@ -41,28 +38,21 @@ class FileUnreadable(RmqctlError):
     template = "{path} cannot be read: {reason}. Give a whole file, or leave it out."
 
 
-class SmallFile(NamedTuple):
-    """A file to import, and the columns that the names of its directories give."""
-
-    path: Path
-    named: dict[str, str | None]
-
-
-def small_files(source: str, kind: str) -> list[SmallFile] | None:
+def small_files(source: str, kind: str) -> list[SourceFile] | None:
     """The files of a path or pattern on this machine, sorted; None: Spark has to read them, because
     they are large or packed, or are read by its rules (CSV), or there is something odd with them.
     """
     if kind not in _READERS:
         return None
-    files: list[SmallFile] = []
+    files: list[SourceFile] = []
     size = 0
     try:
-        for path, named in files_of(source):
+        for file in files_of(source):
+            path = file.path
             size += _parquet_size(path) if kind == "parquet" else path.stat().st_size
             if size > _MOST_BYTES or len(files) >= _MOST_FILES or path.name.endswith(_PACKED):
                 return None
-            columns = {name: None if value == _NULL else value for name, value in named.items()}
-            files.append(SmallFile(path, columns))
+            files.append(file)
     except (OSError, pa.ArrowException):
         return None
     return files or None
@@ -76,7 +66,7 @@ def _parquet_size(path: Path) -> int:
 
 
 def read(
-    files: Iterable[SmallFile],
+    files: Iterable[SourceFile],
     source: str,
     kind: str,
     *,
@@ -112,11 +102,11 @@ def _in_order(rows: pa.Table) -> pa.Table:
     return rows.drop_columns(keys.column_names).take(order)
 
 
-def _of_lines(file: SmallFile, _: str, reader: LineReader) -> Iterator[pa.RecordBatch]:
+def _of_lines(file: SourceFile, _: str, reader: LineReader) -> Iterator[pa.RecordBatch]:
     return reader.batches(_batches_of_lines(file))
 
 
-def _batches_of_lines(file: SmallFile) -> Iterator[pa.RecordBatch]:
+def _batches_of_lines(file: SourceFile) -> Iterator[pa.RecordBatch]:
     path, topic = quote(str(file.path)), file.named.get("topic")
     try:
         with file.path.open("rb") as opened:
@@ -131,7 +121,7 @@ def _batches_of_lines(file: SmallFile) -> Iterator[pa.RecordBatch]:
         raise FileUnreadable(path=str(file.path), reason=error.strerror) from error
 
 
-def _of_columns(file: SmallFile, source: str, reader: LineReader) -> Iterator[pa.RecordBatch]:
+def _of_columns(file: SourceFile, source: str, reader: LineReader) -> Iterator[pa.RecordBatch]:
     try:
         with parquet.ParquetFile(file.path) as opened:
             schema = opened.schema_arrow
