@@ -15,6 +15,7 @@ from rmqctl.cli.putstats import print_stats, refused, stats_option
 from rmqctl.cli.sections import group
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import Time, Whole
+from rmqctl.rows.words import some_are
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -200,8 +201,8 @@ def _run(settings: Settings, store: MessageStore, delivery: Any) -> int:
     before = summary["delivered_before"]
     if before and not delivery.skip_delivered:
         settings.note(
-            f"note: {before} messages stood in their queue already"
-            + (" and would be" if delivery.dry_run else " and were")
+            f"note: {some_are(before, 'message')} in the queue already, and "
+            + ("would be" if delivery.dry_run else "now")
             + " delivered once more. --skip-delivered passes over such messages."
         )
     if run.refused is not None:

@@ -10,6 +10,7 @@ from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.state import brokerjson
 from rmqctl.operations.mend.timer import planned_timer
 from rmqctl.operations.repair import model
+from rmqctl.rows.words import some, some_are
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -80,26 +81,26 @@ def _rebuild_queue(store: MessageStore, step: Step) -> tuple[str, str]:
 
 def _rebuild_index(store: MessageStore, step: Step) -> tuple[str, str]:
     files = len(paths.scan_names(store.root / paths.INDEX))
-    some = f" in place of {files} files" if files else ""
+    old = f" in place of {some(files, 'file')}" if files else ""
     abort = _WITH_ABORT if store.had_abort else ""
-    return f"Makes the whole index from the log{some}.", f"Nothing that the log has.{abort}"
+    return f"Makes the whole index from the log{old}.", f"Nothing that the log has.{abort}"
 
 
 def _rebuild_timer(store: MessageStore, step: Step) -> tuple[str, str]:
     counts = planned_timer(store, system_clock())
     recalls = f", and {counts.recalls} that recall one" if counts.recalls else ""
     changes = (
-        f"Makes wheel, timer log and check point of the timer from {counts.messages} messages that "
-        f"wait{recalls}."
+        "Makes wheel, timer log and check point of the timer from "
+        f"{some(counts.messages, 'waiting message')}{recalls}."
     )
     lost = counts.gone + counts.unreadable
     sacrifices = []
     if lost:
-        sacrifices.append(f"{lost} messages that the log does not have, or not with a time.")
+        sacrifices.append(f"{some(lost, 'message')} that the log lacks, or has with no time.")
     if counts.doubtful:
         sacrifices.append(
-            f"{counts.doubtful} messages that are due may be delivered twice: it is not known "
-            "whether they were delivered."
+            f"{some(counts.doubtful, 'message')} may be delivered twice: due already, and nothing "
+            "says whether that was done."
         )
     return changes, " ".join(sacrifices) or "Nothing that the log has."
 
@@ -121,8 +122,8 @@ def _set_offset(store: MessageStore, step: Step) -> tuple[str, str]:
     if what["new_offset"] < what["old_offset"]:
         lost = what["old_offset"] - what["new_offset"]
         return changes, (
-            f"Nothing: the {lost} messages behind the new offset are in no queue. If they come "
-            "back from a replica, the group reads them again."
+            f"Nothing: {some_are(lost, 'message')} behind the new offset, and in no queue. What "
+            "comes back from a replica, the group reads again."
         )
     return changes, "Nothing: the messages before the new offset are deleted."
 
