@@ -8,39 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from formats import constants
 from rmqctl.engine.dispatch.byqueue import UnitRun, UnitsOfQueue
-from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit, unit_dtype
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.engine.queue.recovery import passed_over
 from rmqctl.operations.verify.findings import Finding, finding
 from rmqctl.operations.verify.orphanunits import OrphanUnits
 from rmqctl.operations.verify.queueext import describe_ext, resolve_ext
 from rmqctl.operations.verify.queuestate import FindingSpan, QueueState, Waits, describe
 from rmqctl.operations.verify.storedunits import StoredUnits
+from rmqctl.operations.verify.unitarrays import (
+    ExpectedUnits,
+    are_cut_short,
+    leading,
+    packed,
+    shifts_of,
+    stored_units,
+)
+from rmqctl.rows.words import some
 
 #: How many units are compared at once, at least and at most. Behind a wrong unit the check begins
 #: with few, and takes four times as many each time.
 _WINDOW = (1 << 8, 1 << 16)
 #: How many wrong units are classified at once: first few, and many if these are all of one kind.
 _WRONG = (1 << 4, 1 << 10)
-#: How many units before its own offset a misplaced unit is searched.
-_MOST_SHIFT = 64
 _SAME, _UNWRITTEN, _LATE, _OTHER = range(4)
-
-
-class ExpectedUnits(NamedTuple):
-    """The units for which the records of one queue ask: parallel arrays in log order, of shape
-    ``(units,)``."""
-
-    queue_offset: NDArray[np.int64]
-    physical_offset: NDArray[np.int64]
-    size: NDArray[np.int64]
-    tags_code: NDArray[np.int64]
 
 
 class UnitChecker:
@@ -102,7 +98,7 @@ class UnitChecker:
             state.queue.close()
             return
         # They do not follow the units before them: the queue may have begun again.
-        stored = memoryview(_units(state.queue, first, first + count).tobytes())
+        stored = memoryview(stored_units(state.queue, first, first + count).tobytes())
         yield from self.check(state, UnitRun(topic_number, state.queue_id, first, stored))
 
     @staticmethod
@@ -169,7 +165,7 @@ class UnitChecker:
                     "queue-begun-again",
                     queue_offset=earlier[0].queue_offset,
                     physical_offset=earlier[0].physical_offset,
-                    expected=f"units of {sum(one.count for one in earlier)} records",
+                    expected=f"units of {some(sum(one.count for one in earlier), 'record')}",
                     found=f"those of later records, from {int(stretch.physical_offset[0])} on",
                 )
             return 0
@@ -195,7 +191,7 @@ class UnitChecker:
                 break
             same_record, same_code = self._same(state, stretch, at, window)
             same = same_record & same_code
-            count = _leading(same)
+            count = leading(same)
             matched += count
             if count < len(same):
                 break
@@ -233,24 +229,24 @@ class UnitChecker:
         if not len(stored) or kind == _UNWRITTEN:
             yield from self._note_lost(state, stretch, row, count)
             return count
-        wanted = _packed(stretch, row, count)
+        wanted = packed(stretch, row, count)
         waiting = self._waiting(stretch.physical_offset[row : row + count])
         if waiting == count:
             # The next start dispatches these records again. Then unwritten units are no damage, nor
             # is a torn one at the end of the queue.
             is_last = unit_offset + np.arange(count) >= state.queue.max_offset - 1
             is_written = (stored["physical_offset"] >= 0) & (stored["size"] > 0)
-            mended = ~is_written | (is_last & _are_cut_short(stored, wanted))
-            count, waiting = _leading(mended == mended[0]), 0
+            mended = ~is_written | (is_last & are_cut_short(stored, wanted))
+            count, waiting = leading(mended == mended[0]), 0
             if mended[0]:
                 self.units += count
                 self._waits.note_behind(int(stretch.physical_offset[row]), count)
                 return count
         count, moved = count - waiting, 0
         if kind == _OTHER:
-            shifts = _shifts(state.queue, wanted[:count], unit_offset)
+            shifts = shifts_of(state.queue, wanted[:count], unit_offset)
             moved = int(shifts[0])
-            count = 1 if moved else _leading(shifts == 0)
+            count = 1 if moved else leading(shifts == 0)
         self.units += count
         state.shift += moved
         unit, asked = (Unit._make(one[0].tolist()) for one in (stored, wanted))
@@ -282,7 +278,7 @@ class UnitChecker:
             if not len(window):
                 return window, _OTHER
             kinds = self._kinds(state, stretch, row, window)
-            count = _leading(kinds == kinds[0])
+            count = leading(kinds == kinds[0])
             if count < length:
                 break
         return window[:count], int(kinds[0])
@@ -344,57 +340,3 @@ class UnitChecker:
     def _waiting(self, offsets: NDArray[np.int64]) -> int:
         """How many of the records at ``offsets`` may still wait for dispatch: always the last."""
         return 0 if self._waiting_from is None else int((offsets >= self._waiting_from).sum())
-
-
-def _leading(which: NDArray[np.bool_]) -> int:
-    """How many rows are true before the first that is not."""
-    return len(which) if which.all() else int(np.argmin(which))
-
-
-def _packed(stretch: ExpectedUnits, row: int, count: int) -> NDArray[np.void]:
-    """The units of ``count`` records, from ``row`` on, as an array of ``unit_dtype``."""
-    units = np.empty(count, unit_dtype())
-    for name in ("physical_offset", "size", "tags_code"):
-        units[name] = getattr(stretch, name)[row : row + count]
-    return units
-
-
-def _are_cut_short(stored: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Which stored units (bool, by row) are torn: each byte is that of the wanted unit, or 0."""
-    found, whole = (
-        np.frombuffer(units.tobytes(), np.uint8).reshape(-1, UNIT_SIZE)
-        for units in (stored, wanted)
-    )
-    cut_short: NDArray[np.bool_] = ((found == 0) | (found == whole)).all(axis=1)
-    return cut_short
-
-
-def _shifts(queue: ConsumeQueue, wanted: NDArray[np.void], unit_offset: int) -> NDArray[np.int64]:
-    """How far from its own offset each wanted unit is stored, if units before it were left out:
-    int64, in units, negative. The first one's own offset is ``unit_offset``. 0 if a unit is not
-    among the ``_MOST_SHIFT`` units before its own offset."""
-    before = _units(queue, unit_offset - _MOST_SHIFT, unit_offset + len(wanted) - 1)
-    offsets = before["physical_offset"].astype(np.int64)
-    near = np.lib.stride_tricks.sliding_window_view(offsets, _MOST_SHIFT)
-    rows, back = np.nonzero(near == wanted["physical_offset"].astype(np.int64)[:, np.newaxis])
-    same = before[rows + back] == wanted[rows]
-    shifts = np.zeros(len(wanted), np.int64)
-    # A unit that is stored several times counts at the first place: of several assignments to one
-    # row the last one stays, so they are made in reverse order.
-    shifts[rows[same][::-1]] = back[same][::-1] - _MOST_SHIFT
-    return shifts
-
-
-def _units(queue: ConsumeQueue, start: int, end: int) -> NDArray[np.void]:
-    """The units at queue offsets ``[start, end)`` as an array of ``unit_dtype``; zeros for offsets
-    that are in no file."""
-    found = np.zeros(end - start, unit_dtype())
-    at = max(start, 0)
-    while at < end:
-        window = queue.window(at, end - at)
-        found[at - start : at - start + len(window)] = window
-        at += len(window)
-        if not len(window):
-            starts = (entry.file_from_offset // UNIT_SIZE for entry in queue.files.entries)
-            at = next((first for first in starts if first > at), end)
-    return found
