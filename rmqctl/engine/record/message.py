@@ -6,6 +6,7 @@ Properties are encoded in the order of Java's hash map, as a broker encodes them
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -176,6 +177,7 @@ class PutMessageResult(_Kept):
             raise AttributeError(name)
 
 
+@functools.lru_cache(4096)  # A message in a thousand has a host that none before it had.
 def parse_host(text: str) -> Host:
     """``1.2.3.4:5`` or ``[::1]:5``; :raises ValueError: it is neither."""
     address, separator, port = text.rpartition(":")

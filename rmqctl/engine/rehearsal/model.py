@@ -65,7 +65,6 @@ class Outcome:
 
     is_clean: bool
     reason: str | None = None
-    failed_queue: tuple[str, int] | None = None
     steps: list[Step] = field(default_factory=list)
     deleted: list[Deleted] = field(default_factory=list)
     queues: list[QueueState] = field(default_factory=list)
@@ -78,6 +77,7 @@ class Outcome:
     reput_from: int | None = None
     dispatched_bytes: int = 0
     is_in_use: bool = False
+    failed_queue: tuple[str, int] | None = None
 
     @property
     def starts(self) -> bool:

@@ -44,6 +44,7 @@ DDL = (
     "store_host string, reconsume_times int, prepared_transaction_offset bigint, tags string, "
     "keys string, properties map<string,string>, body binary, store string, physical_offset bigint"
 )
+_NAMES = tuple(SCHEMA.names)
 _HOSTS = ("born_host", "store_host")
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 10_000, 64 << 20
 
@@ -108,7 +109,7 @@ class LineReader:
         values = fields.checked(given, ignore_unknown=self.ignore_unknown)
         if values.get("delay_level"):
             raise NotAMessage("delay_level is for `rmqctl put`: an import delays nothing")
-        row = {name: values.get(name) for name in SCHEMA.names}
+        row = {name: values.get(name) for name in _NAMES}
         row |= {name: given.get(name) for name in _HOSTS}
         row["topic"] = values.get("topic", topic)
         if row["topic"] is None:
