@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.xdist_group("spark-writes")
-KINDS = ["parquet", "ndjson"]
+KINDS = ["parquet", "ndjson", "csv"]
 
 
 class Started(RmqctlError):
@@ -60,12 +60,12 @@ def by_spark(spark: SparkSession, source: Path, kind: str) -> list[dict[str, Any
 
 
 def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without what is null, properties and bodies in one form."""
+    """Rows without what is null or what every message has, properties and bodies in one form."""
     return [
         {
             name: dict(value) if name == "properties" else bytes(value) if name == "body" else value
             for name, value in row.items()
-            if value is not None
+            if value is not None and (name, value) not in (("body", b""), ("sys_flag", 0))
         }
         for row in rows
     ]
@@ -115,7 +115,6 @@ def test_what_is_left_to_spark(
     packed.write_bytes(gzip.compress(lines.read_bytes()))
     (tmp_path / "empty").mkdir()
     assert small_files(str(lines), "ndjson") is not None
-    assert small_files(str(lines), "csv") is None
     assert small_files(str(lines), "parquet") is None
     assert small_files(str(packed), "ndjson") is None
     assert small_files(str(tmp_path / "empty"), "ndjson") is None
@@ -204,12 +203,53 @@ def test_columns_as_other_programs_write_them(tmp_path: Path) -> None:
         {
             "topic": "a",
             "queue_id": 2,
-            "sys_flag": 0,
             "born_timestamp": 1700000000000,
             "body": b"x",
         },
-        {"topic": "b", "sys_flag": 0, "born_timestamp": 1, "body": b""},
+        {"topic": "b", "born_timestamp": 1},
     ]
+
+
+CSV = "topic,queue_id,keys,properties,body\n"
+
+
+def quoted(*fields: str) -> list[str]:
+    return [field.replace('"', '""') for field in fields]
+
+
+def test_csv_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
+    source = tmp_path / "rows.csv"
+    body = 'two\nlines, and "quotes"'
+    properties = json.dumps({"p": 'x, " \n y'})
+    first = ",".join(f'"{text}"' for text in quoted("a", "1", "k 1", properties, body))
+    lines = [first, 'b,,"",,', 'c,2147483647, k ,{},"\r\n"']
+    source.write_text("\ufeff" + CSV + "\n".join(lines), newline="")
+    rows = plain(read(source, "csv"))
+    assert rows == plain(by_spark(spark, source, "csv"))
+    assert [row.get("keys") for row in rows] == ["k 1", None, " k "]
+    assert rows[0]["body"] == body.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "reason"),
+    [
+        ("a,1,k,{\n", FileUnreadable, "Expected 5 columns, got 4"),
+        ("a,1,k,{,b\n", LineRefused, "row 1: properties must be an object of strings, not '{'"),
+        ('a,1,k,"{""p"":1}",b\n', LineRefused, "property 'p' must be a string, not 1"),
+        ("a,x,k,{},b\n", UsageError, "queue_id holds something else than whole numbers"),
+        ("a,-1,k,{},b\n", LineRefused, "queue_id -1 is not within 0 to"),
+        (",1,k,{},b\n", LineRefused, "row 1: the field topic is missing"),
+        ("a,1,\udcff,{},b\n", FileUnreadable, "UTF8"),
+    ],
+)
+def test_csv_that_is_no_messages(
+    text: str, kind: type[RmqctlError], reason: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "rows.csv"
+    source.write_text(CSV + text, errors="surrogateescape")
+    with pytest.raises(kind) as told:
+        read(source, "csv")
+    assert reason in str(told.value)
 
 
 @pytest.mark.parametrize("at", [0.3, 0.9])

@@ -66,8 +66,8 @@ def command(
     they were: a transaction keeps its state, and a DELAY property delays nothing. Offsets, ids and
     store times are the new store's. The store appears when all of it is written.
 
-    Runs on Apache Spark with --master or --conf, and for files that are large, packed, CSV or not
-    on this machine.
+    Runs on Apache Spark with --master or --conf, and for files that are large, packed or not on
+    this machine.
     """
     asked = {"ignore_body_crc": ignore_body_crc, "ignore_unknown": ignore_unknown}
     path = _checked(source, options)

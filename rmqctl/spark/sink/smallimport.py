@@ -4,12 +4,14 @@ seconds to start."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import parquet
+from pyarrow import csv, parquet
 
 from rmqctl.engine.record.fields import FIELDS
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -41,10 +43,7 @@ class FileUnreadable(RmqctlError):
 
 def small_files(source: str, kind: str) -> list[SourceFile] | None:
     """The files of a path or pattern on this machine, sorted; None: Spark has to read them, because
-    they are large or packed, or are read by its rules (CSV), or there is something odd with them.
-    """
-    if kind not in _READERS:
-        return None
+    they are large or packed, or there is something odd with them."""
     files: list[SourceFile] = []
     size = 0
     try:
@@ -122,31 +121,68 @@ def _batches_of_lines(file: SourceFile) -> Iterator[pa.RecordBatch]:
         raise FileUnreadable(path=str(file.path), reason=error.strerror) from error
 
 
-def _of_columns(file: SourceFile, source: str, reader: LineReader) -> Iterator[pa.RecordBatch]:
+def _of_parquet(file: SourceFile, source: str, reader: LineReader) -> Iterator[pa.RecordBatch]:
+    with _readable(file), parquet.ParquetFile(file.path) as opened:
+        schema = opened.schema_arrow
+        _check_schema(schema, file, source, reader)
+        names = [name for name in schema.names if name in _READ]
+        batches = opened.iter_batches(_ROWS_AT_ONCE, columns=names)
+        yield from reader.of_rows(_rows(batches, file), str(file.path))
+
+
+def _of_csv(file: SourceFile, source: str, reader: LineReader) -> Iterator[pa.RecordBatch]:
+    """An empty field is null, as on Spark. Properties are JSON."""
+    parsing = csv.ParseOptions(newlines_in_values=True)
+    with _readable(file):
+        with csv.open_csv(file.path, parse_options=parsing) as opened:
+            names = opened.schema.names
+        texts = pa.schema([(name, pa.string()) for name in names])
+        _check_schema(texts, file, source, reader)
+        converting = csv.ConvertOptions(
+            column_types=texts,
+            include_columns=[name for name in names if name in _READ],
+            null_values=[""],
+            strings_can_be_null=True,
+        )
+        with csv.open_csv(file.path, parse_options=parsing, convert_options=converting) as opened:
+            rows = map(_with_properties, _rows(opened, file))
+            yield from reader.of_rows(rows, str(file.path))
+
+
+@contextmanager
+def _readable(file: SourceFile) -> Iterator[None]:
     try:
-        with parquet.ParquetFile(file.path) as opened:
-            schema = opened.schema_arrow
-            check_columns([*schema.names, *file.named], source, reader.ignore_unknown)
-            for name in set(STRINGS) & set(schema.names):
-                kind = schema.field(name).type
-                of = str(kind.value_type if pa.types.is_dictionary(kind) else kind)
-                if of not in (*_TEXTS, "null"):
-                    raise UsageError(reason=f"{source}: {name} must be a string, not {of}.")
-            yield from reader.of_rows(_rows(opened, file.named), str(file.path))
+        yield
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise FileUnreadable(path=str(file.path), reason=" ".join(str(error).split())) from error
 
 
-def _rows(opened: parquet.ParquetFile, named: dict[str, str | None]) -> Iterator[Row]:
-    """The rows of a file, with the columns that belong to a message."""
-    names = [name for name in opened.schema_arrow.names if name in _READ]
-    for batch in opened.iter_batches(_ROWS_AT_ONCE, columns=names):
+def _check_schema(schema: pa.Schema, file: SourceFile, source: str, reader: LineReader) -> None:
+    """:raises UsageError: these are no columns of messages."""
+    check_columns([*schema.names, *file.named], source, reader.ignore_unknown)
+    for name in set(STRINGS) & set(schema.names):
+        kind = schema.field(name).type
+        of = str(kind.value_type if pa.types.is_dictionary(kind) else kind)
+        if of not in (*_TEXTS, "null"):
+            raise UsageError(reason=f"{source}: {name} must be a string, not {of}.")
+
+
+def _rows(batches: Iterable[pa.RecordBatch], file: SourceFile) -> Iterator[Row]:
+    for batch in batches:
         columns = {
             name: _numbers(name, column) if name in _NUMBERS else column
-            for name, column in zip(names, batch.columns, strict=True)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
         }
         for row in pa.RecordBatch.from_pydict(columns).to_pylist(maps_as_pydicts="lossy"):
-            yield {**row, **named}
+            yield {**row, **file.named}
+
+
+def _with_properties(row: Row) -> Row:
+    """A row whose properties are no text any more; what is no JSON is refused as a text."""
+    if text := row.get("properties"):
+        with suppress(orjson.JSONDecodeError):
+            row["properties"] = orjson.loads(text)
+    return row
 
 
 def _numbers(name: str, column: pa.Array) -> pa.Array:
@@ -159,4 +195,4 @@ def _numbers(name: str, column: pa.Array) -> pa.Array:
         raise UsageError(reason=reason) from None
 
 
-_READERS = {"ndjson": _of_lines, "parquet": _of_columns}
+_READERS = {"csv": _of_csv, "ndjson": _of_lines, "parquet": _of_parquet}
