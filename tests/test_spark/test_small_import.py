@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from rmqctl.spark.sink import newstore, smallimport
 from rmqctl.spark.sink.messagelines import LineRefused
 from rmqctl.spark.sink.smallimport import FileUnreadable, small_files
 from tests.conftest import Golden
+from tests.seeds import times
 from tests.test_operations.small_store import CONFIG, findings_of
 from tests.test_spark.test_circle import MISMATCH, ROW
 
@@ -166,6 +168,11 @@ COLUMNS: dict[str, tuple[Callable[[], dict[str, Any]], type[RmqctlError], str]] 
         LineRefused,
         "property 'b' must be a string",
     ),
+    "list": (
+        lambda: {"topic": ["a"], "properties": [["b"]]},
+        LineRefused,
+        "properties must be an object of strings, not an array",
+    ),
     "text": (
         lambda: {"topic": pa.array([b"\xff"], pa.binary()).view(pa.string())},
         FileUnreadable,
@@ -264,6 +271,31 @@ def test_a_file_that_is_cut_off(at: float, golden: Golden, tmp_path: Path) -> No
     path.write_bytes(damaged)
     with pytest.raises((FileUnreadable, LineRefused)):
         read(source, "parquet")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_that_change_anywhere_end_in_an_error_or_in_messages(
+    kind: str, golden: Golden, tmp_path: Path, chance: random.Random
+) -> None:
+    source = exported(golden("basic"), tmp_path / "rows", kind)
+    path = max(one for one in source.rglob("*.*") if one.is_file())
+    sound = path.read_bytes()
+    ended = {"read": 0, "refused": 0, "left to Spark": 0}
+    for _ in range(times(60)):
+        data = bytearray(sound)
+        for _ in range(chance.choice([1, 1, 3, 20])):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        path.write_bytes(data)
+        files = small_files(str(source), kind)
+        if files is None:
+            ended["left to Spark"] += 1
+            continue
+        try:
+            smallimport.read(files, str(source), kind)
+            ended["read"] += 1
+        except RmqctlError:
+            ended["refused"] += 1
+    assert ended["refused"] and sum(ended.values()) == times(60)
 
 
 def test_a_line_that_is_none(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ _ROWS_AT_ONCE, _BYTES_AT_ONCE = 10_000, 1 << 20
 _PACKED = (".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".zst", ".zstd", ".xz", ".br")
 
 
+#: Errors for files that the system refuses, or that are no Parquet or CSV.
+_UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)
 #: What the types of columns with texts are called.
 _TEXTS = ("string", "large_string", "string_view")
 _NUMBERS = {name for name, of in COLUMNS.items() if of in ("int", "bigint")}
@@ -53,7 +55,7 @@ def small_files(source: str, kind: str) -> list[SourceFile] | None:
             if size > _MOST_BYTES or len(files) >= _MOST_FILES or path.name.endswith(_PACKED):
                 return None
             files.append(file)
-    except (OSError, pa.ArrowException):
+    except _UNREADABLE:
         return None
     return files or None
 
@@ -153,7 +155,7 @@ def _of_csv(file: SourceFile, source: str, reader: LineReader) -> Iterator[pa.Re
 def _readable(file: SourceFile) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise FileUnreadable(path=str(file.path), reason=" ".join(str(error).split())) from error
 
 
@@ -169,11 +171,15 @@ def _check_schema(schema: pa.Schema, file: SourceFile, source: str, reader: Line
 
 def _rows(batches: Iterable[pa.RecordBatch], file: SourceFile) -> Iterator[Row]:
     for batch in batches:
+        names = batch.schema.names
         columns = {
             name: _numbers(name, column) if name in _NUMBERS else column
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            for name, column in zip(names, batch.columns, strict=True)
         }
-        for row in pa.RecordBatch.from_pydict(columns).to_pylist(maps_as_pydicts="lossy"):
+        has_map = "properties" in names and pa.types.is_map(columns["properties"].type)
+        for row in pa.RecordBatch.from_pydict(columns).to_pylist():
+            if has_map:
+                row["properties"] = dict(row["properties"] or ())
             yield {**row, **file.named}
 
 
