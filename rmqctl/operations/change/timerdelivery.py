@@ -8,6 +8,7 @@ timer.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, 
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import timer as rules
 from rmqctl.engine.services.schedule import Undeliverable, message_timeup
-from rmqctl.engine.services.timer import Timed, Timer
+from rmqctl.engine.services.timer import Timer
 from rmqctl.engine.services.timerset import TimerSet
 from rmqctl.engine.write.bulk import PropertyEncoder
 from rmqctl.operations.mend.timer import is_cut_off, replace_timer
@@ -67,7 +68,7 @@ class TimerDelivery:
         self._encode = PropertyEncoder()
         self._undelivered: list[TimerUndeliveredRow] = []
         #: Messages that are on their way, and the physical offsets of those that are delivered.
-        self._under_way: list[Timed] = []
+        self._under_way: list[Record] = []
         self._done: set[int] = set()
         self._due = self._before = 0
         self.refused: PutMessageResult | None = None
@@ -111,31 +112,35 @@ class TimerDelivery:
     def _messages(self, timer: Timer) -> Iterator[MessageExtBrokerInner]:
         """The copies to put, in the order of their slots. A message without a copy that could be
         put becomes a row."""
-        # All are looked up before the first is put, for puts change the queue. Only the due ones
-        # are held: many more may wait.
-        for timed in list(timer.due(self._until)):
-            if timed.record is None:
-                continue
+        # All are looked up before the first is put, for puts change the queue. There may be a
+        # million. Their offsets, and the times at which they came into the wheel, are held.
+        places = array("q")
+        for timed in timer.due(self._until):
+            if timed.record is not None:
+                enqueued = _NOT_ENQUEUED if timed.unit is None else timed.unit.write_timestamp
+                places.extend((timed.physical_offset, enqueued))
+        for offset, enqueued in zip(places[::2], places[1::2], strict=True):
+            record = self._store.commit_log.find_record(offset)
+            if record is None:
+                continue  # Something has changed it since it was looked up.
             self._due += 1
-            if rules.copy_of(self._store, timed.record, timed.properties) is not None:
+            if rules.copy_of(self._store, record, record.properties) is not None:
                 self._before += 1
                 continue
-            enqueued = _NOT_ENQUEUED if timed.unit is None else timed.unit.write_timestamp
-            body = self._store.body(timed.record)
-            made = delivered_message(timed.record, body, self._encode, enqueued, self._now)
+            body = self._store.body(record)
+            made = delivered_message(record, body, self._encode, enqueued, self._now)
             if isinstance(made, Undeliverable):
-                self._note(timed, made.reason, made.detail)
+                self._note(record, made.reason, made.detail)
                 continue
-            self._under_way.append(timed)
+            self._under_way.append(record)
             yield made
 
-    def _note(self, timed: Timed, reason: str, detail: str) -> None:
-        record = timed.record
+    def _note(self, record: Record, reason: str, detail: str) -> None:
         self._undelivered.append(
             {
                 "type": "timer_undelivered",
-                "physical_offset": timed.physical_offset,
-                "queue_offset": None if record is None else record.queue_offset,
+                "physical_offset": record.physical_offset,
+                "queue_offset": record.queue_offset,
                 "reason": reason,
                 "detail": detail,
             }
