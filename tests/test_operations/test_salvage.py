@@ -9,12 +9,22 @@ from pathlib import Path
 import pytest
 
 from formats import constants
+from rmqctl.engine.dispatch.rules import Dispatcher
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
 from rmqctl.engine.record.filler import FILLER_TOPICS, LEAST_FILLER
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
+from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
+from rmqctl.operations.mend.salvagedoubts import Doubts
 from rmqctl.operations.mend.salvagerows import Report
+from rmqctl.operations.mend.salvageunits import windows
 from rmqctl.operations.verify import ERROR, Finding, verify
 from tests import golden_data
 from tests.conftest import Golden
@@ -355,3 +365,51 @@ def test_queues_that_took_each_others_places_change_no_record(
     report = salvage(root, config, tmp_path / "new")
     assert report.restored == 0
     assert (records_of(tmp_path / "new", config), places_of(tmp_path / "new", config)) == before
+
+
+def test_holes_of_queue_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue's file has room for 300,000 units, and a store many thousand queues."""
+    config = MessageStoreConfig()
+    with MessageStore(tmp_path / "store", config, writable=True, create=True) as made:
+        for number in range(3):
+            assert made.put_message(MessageExtBrokerInner("t", b"%d" % number, 0)).is_ok
+    size = config.mapped_file_size_consume_queue
+    read = [0]
+    original = MappedFile.read_aside
+
+    def counted(self: MappedFile, position: int, size: int) -> bytes:
+        data = original(self, position, size)
+        read[0] += len(data)
+        return data
+
+    with closing(ConsumeQueue(tmp_path / "store/consumequeue/t/0", "t", 0, size)) as queue:
+        monkeypatch.setattr(MappedFile, "read_aside", counted)
+        found = list(windows(queue))
+    assert [start for start, _ in found] == [0]
+    assert found[0][1]["size"][:3].all() and not found[0][1]["size"][3:].any()
+    assert read[0] <= size // 10, f"{read[0] // UNIT_SIZE} units for 3"
+
+
+def test_a_queue_is_opened_once_for_many_batches(tmp_path: Path) -> None:
+    with MessageStore(tmp_path / "store", CONFIG, writable=True, create=True) as made:
+        for number in range(40):
+            assert made.put_message(MessageExtBrokerInner("t", b"x", number % 4)).is_ok
+    asked: list[tuple[str, int]] = []
+
+    class Counting(ConsumeQueueTableReader):
+        def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+            asked.append((topic, queue_id))
+            return super().find(topic, queue_id)
+
+    size = CONFIG.mapped_file_size_consume_queue
+    with MessageStore(tmp_path / "store", CONFIG) as opened:
+        queues = Counting(tmp_path / "store" / "consumequeue", size)
+        doubts = Doubts(queues, Dispatcher(CONFIG))
+        scanner = Scanner(opened.commit_log, tuning=ScanTuning(batch_records=4))
+        batches = [one for one in scanner.scan() if isinstance(one, Batch)]
+        assert len(batches) > 4
+        for batch in batches:
+            doubts.add(batch)
+        assert not len(doubts.places())
+        queues.close()
+    assert asked == [("t", number) for number in range(4)]

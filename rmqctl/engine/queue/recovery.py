@@ -96,7 +96,7 @@ def _units_of(queue: ConsumeQueue, number: int) -> tuple[int, int, MappedFile]:
 def _written_before(mapped: MappedFile, count: int) -> WrittenUnits:
     """:class:`WrittenUnits` of the first ``count`` units of one file, counted from its start."""
     end, done = None, 0
-    for low, high in _unit_ranges(mapped, count):
+    for low, high in unit_ranges(mapped, count):
         if end is None and low > done:
             end = done
         written = _is_written(_units(mapped, low, high))
@@ -182,7 +182,7 @@ def _holds_no_unit(mapped: MappedFile, end: int) -> bool:
     """Whether some place before position ``end`` holds no valid unit: zeros, a negative offset, or
     a size that is not positive."""
     done = 0
-    for low, high in _unit_ranges(mapped, end // UNIT_SIZE):
+    for low, high in unit_ranges(mapped, end // UNIT_SIZE):
         if low > done:
             return True
         data = mapped.read_aside(low * UNIT_SIZE, (high - low) * UNIT_SIZE)
@@ -199,7 +199,7 @@ def _holds_no_unit(mapped: MappedFile, end: int) -> bool:
     return done < end // UNIT_SIZE
 
 
-def _unit_ranges(mapped: MappedFile, count: int) -> Iterator[tuple[int, int]]:
+def unit_ranges(mapped: MappedFile, count: int) -> Iterator[tuple[int, int]]:
     """Ranges of the first ``count`` units of a file that hold data, in order, each unit once."""
     done = 0
     for low, high in mapped.extents(0, count * UNIT_SIZE):

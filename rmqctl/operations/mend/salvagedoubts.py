@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats.constants import TRANSACTION_TYPE_MASK
-from rmqctl.engine.derive.writer import group_by_queue
-from rmqctl.engine.dispatch.batches import unit_batch
+from rmqctl.engine.derive.writer import bulk_units, group_by_queue
+from rmqctl.engine.dispatch.batches import UnitBatch, unit_batch
 from rmqctl.engine.dispatch.rules import NO_UNIT
 from rmqctl.engine.files.paths import topic_directory_problem
 
 if TYPE_CHECKING:
-    from rmqctl.engine.dispatch.batches import UnitBatch
     from rmqctl.engine.dispatch.rules import Dispatcher
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
     from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
     from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.topics import TopicTable
 
 #: With so many doubts it is the queues that lack much; they say nothing of the records then.
 _MOST = 1 << 20
@@ -39,14 +39,33 @@ class Doubts:
         self._dispatcher = dispatcher
         self._found: list[NDArray[np.int64]] = []
         self._count = 0
+        self._topics: TopicTable | None = None
+        #: Units that are not compared yet: a queue is opened once for many batches.
+        self._pending: list[UnitBatch] = []
+        self._pending_units = self._most_queues = 0
 
     def add(self, batch: Batch) -> None:
+        """Takes the batches of one scan, in log order."""
         if self._count > _MOST:
+            self._pending.clear()
             return
         units = unit_batch(batch, self._dispatcher)
         self._add_without_unit(batch, units)
+        self._topics = batch.topics
+        self._pending.append(units)
+        self._pending_units += len(units.size)
+        if self._pending_units >= bulk_units(self._most_queues):
+            self._compare()
+
+    def _compare(self) -> None:
+        """Compares what is pending with the queues."""
+        pending, self._pending, self._pending_units = self._pending, [], 0
+        if not pending or self._topics is None:
+            return
+        units, queues = UnitBatch(*map(np.concatenate, zip(*pending, strict=True))), 0
         for topic_id, queue_id, rows in group_by_queue(units.topic_id, units.queue_id):
-            topic = batch.topics.names[topic_id]
+            queues += 1
+            topic = self._topics.names[topic_id]
             queue = None
             if topic_directory_problem(topic) is None:
                 queue = self._queues.find(topic, queue_id)
@@ -54,6 +73,7 @@ class Doubts:
             if queue is not None:
                 place = place[~_is_there(queue, units.queue_offset[rows], place[:, 0])]
             self._note(place)
+        self._most_queues = max(self._most_queues, queues)
 
     def _add_without_unit(self, batch: Batch, units: UnitBatch) -> None:
         """Adds the records whose queue offsets no queue can have."""
@@ -71,6 +91,7 @@ class Doubts:
     def places(self) -> NDArray[np.int64]:
         """Physical offset and size of each doubtful record: int64, shape ``(records, 2)``, in log
         order. Empty where there are too many."""
+        self._compare()
         if not self._found or self._count > _MOST:
             return np.empty((0, 2), np.int64)
         return np.unique(np.concatenate(self._found), axis=0)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from formats import constants
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
+from rmqctl.engine.queue.recovery import unit_ranges
 
 if TYPE_CHECKING:
     from rmqctl.operations.mend.salvagelog import Gap
@@ -65,16 +66,19 @@ def units_in_ranges(
 
 
 def windows(queue: ConsumeQueue) -> Iterator[tuple[int, NDArray[np.void]]]:
-    """All units of a queue, piece by piece, each piece with the queue offset of its first unit."""
-    for entry in queue.files.entries:
-        start = entry.file_from_offset // constants.CQ_STORE_UNIT_SIZE
-        end = start + queue.units_from(start, entry)
-        while start < end:
-            window = queue.window(start, min(end - start, _WINDOW))
-            if not len(window):
-                break
-            yield start, window
-            start += len(window)
+    """All written units of a queue, piece by piece, each piece with the queue offset of its first
+    unit. Holes of the files are left out: a file of 6 MB often has a few units, and a store many
+    thousand such files."""
+    for number, entry in enumerate(queue.files.entries):
+        first = entry.file_from_offset // constants.CQ_STORE_UNIT_SIZE
+        for low, high in unit_ranges(queue.files.file(number), queue.units_from(first, entry)):
+            start, end = first + low, first + high
+            while start < end:
+                window = queue.window(start, min(end - start, _WINDOW))
+                if not len(window):
+                    break
+                yield start, window
+                start += len(window)
 
 
 def _rows_in(
