@@ -7,13 +7,15 @@ last unit, however many there are.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from formats.text import java_long
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.paths import open_for_reading
 from rmqctl.engine.files.shown import shown
 from rmqctl.engine.rehearsal.model import Deleted, StartFails
 from rmqctl.errors import CannotRead
@@ -44,6 +46,19 @@ class BrokerFile:
 
     def open(self) -> MappedFile:
         return MappedFile.open(self.path, self.file_from_offset)
+
+    @contextmanager
+    def reading(self) -> Iterator[Callable[[int, int], bytes]]:
+        """A function that returns the bytes at a position, and of a size; short at the end of the
+        file. Nothing is mapped: of each of many thousand queues a start reads a few units, several
+        times. :raises CannotRead: the system refuses."""
+        descriptor = open_for_reading(self.path)
+        try:
+            yield lambda position, size: os.pread(descriptor, size, position)
+        except OSError as error:
+            raise CannotRead(path=str(self.path), reason=error.strerror) from error
+        finally:
+            os.close(descriptor)
 
 
 class BrokerFileQueue:

@@ -14,7 +14,7 @@ import numpy as np
 
 from formats.constants import INT_MAX
 from formats.text import java_long_value
-from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, unit_dtype
+from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, unit_dtype, whole_units
 from rmqctl.engine.queue.recovery import RECOVERED_FILES
 from rmqctl.engine.rehearsal.brokerfiles import BrokerFile, BrokerFileQueue, Run
 from rmqctl.engine.rehearsal.model import QueueState, StartFails
@@ -86,18 +86,16 @@ class BrokerQueue:
             nothing = np.zeros(end - start, np.int64)
             yield _Piece(start, end - start, nothing, nothing)
             return
-        mapped, count = file.open(), _FIRST_UNITS
-        try:
+        count = _FIRST_UNITS
+        with file.reading() as read:
             while start < end:
-                data = mapped.read(start * UNIT_SIZE, min(count, end - start) * UNIT_SIZE)
-                units = np.frombuffer(data, unit_dtype())
+                data = read(start * UNIT_SIZE, min(count, end - start) * UNIT_SIZE)
+                units = np.frombuffer(whole_units(data), unit_dtype())
                 if not len(units):
                     return
                 offsets = units["physical_offset"].astype(np.int64)
                 yield _Piece(start, len(units), offsets, units["size"].astype(np.int64))
                 start, count = start + len(units), min(4 * count, _MOST_UNITS)
-        finally:
-            mapped.close()
 
     def _unit(self, file: BrokerFile, index: int) -> tuple[int, int]:
         """Physical offset and size of a unit; within a run those of the run's first unit."""
@@ -107,12 +105,9 @@ class BrokerQueue:
                 return (run.last, run.last_size) if is_last else (run.first, run.first_size)
         if file.is_new:
             return 0, 0
-        mapped = file.open()
-        try:
-            offset, size, _ = UNIT.unpack(mapped.read(index * UNIT_SIZE, UNIT_SIZE))
+        with file.reading() as read:
+            offset, size, _ = UNIT.unpack(read(index * UNIT_SIZE, UNIT_SIZE))
             return offset, size
-        finally:
-            mapped.close()
 
     def _leading(
         self, file: BrokerFile, start: int, bound: int | None

@@ -288,7 +288,7 @@ class _Rehearsal:
             self.outcome.dispatched_bytes = end - start
             self._step("dispatch", str(start), f"the queues end there, the log at {end}")
             self.log.reput(start, self.queues, is_master=self.config.broker_role != "SLAVE")
-        self._correct_min_offsets()
+            self._correct_min_offsets()  # Else they are what the recovery has found.
 
 
 def _some(count: int, noun: str) -> str:
