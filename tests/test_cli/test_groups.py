@@ -11,9 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.services import anyqueue
 from rmqctl.engine.services.retention import Removal
 from rmqctl.operations.change import clean
+from rmqctl.operations.look import groups
 from tests.conftest import Golden
 from tests.test_cli.conftest import BORN, CONFIG, Cli, message, state
 
@@ -110,6 +114,30 @@ def test_filters(cli: Cli, store: Path) -> None:
     assert cli("groups", "--group", "idle", *NDJSON, store=store).code == 0
     assert cli("groups", "--group", "absent", store=store).code == 1
     assert cli("groups", "--topic", "absent", store=store).code == 1
+
+
+def test_a_queue_is_opened_once_for_many_groups(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may have more queues than stay open, and a thousand groups that read all of them."""
+    offsets = (30, 20, 30, 20, 20, 30)
+    told = ",".join(f'"orders@g{n}":{{0:{at},1:{at}}}' for n, at in enumerate(offsets))
+    configure(store, f'{{{told},"orders@other":{{9:1}}}}')
+    asked: list[int] = []
+    original = anyqueue.opened_queue
+
+    def counted(store: MessageStore, topic: str, queue_id: int) -> Any:
+        asked.append(queue_id)
+        return original(store, topic, queue_id)
+
+    monkeypatch.setattr(groups, "opened_queue", counted)
+    done = cli("groups", *NDJSON, store=store)
+    assert sorted(asked) == [0, 0, 1, 1]  # Once for the end, and once for the lag.
+    rows = {row["group"]: row for row in done.rows if row["type"] == "group"}
+    assert rows["other"]["queues_without_offset"] == 2
+    for group, row in rows.items():
+        alone = cli("groups", "--group", group, *NDJSON, store=store).rows[0]
+        assert row == alone
 
 
 def test_records_that_cannot_be_read_leave_the_time_unknown(cli: Cli, store: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from formats.constants import LONG_MAX
 from rmqctl.engine.services.anyqueue import opened_queue, queue_directories
 from rmqctl.engine.state.brokerjson import consumer_offsets
 from rmqctl.engine.state.topicconfig import is_made_by_broker, subscription_groups
@@ -66,6 +67,8 @@ class _Groups:
         self._offsets = consumer_offsets(store.root)
         self._configured = subscription_groups(store.root)
         self._queue_ids: dict[str, set[int]] = {}
+        #: Many groups read the same queues, and a store may have too many to keep them open.
+        self._ends: dict[tuple[str, int], _Ends] = {}
         for where in queue_directories(store):
             self._queue_ids.setdefault(where.topic, set()).add(where.queue_id)
 
@@ -85,8 +88,8 @@ class _Groups:
         without = 0
         for queue_id in existing:
             if queue_id not in offsets:
-                with opened_queue(self._store, topic, queue_id) as queue:
-                    without += queue is not None and queue.min_offset < queue.max_offset
+                ends = self._ends_of(topic, queue_id, LONG_MAX)
+                without += ends is not None and ends.min_offset < ends.max_offset
         return Consumption(
             group,
             topic,
@@ -102,23 +105,55 @@ class _Groups:
         nowhere = Progress(queue_id, offset, 0, 0, 0, 0, 0, None, NO_QUEUE)
         if not exists:
             return nowhere
-        with opened_queue(self._store, topic, queue_id) as queue:
-            return nowhere if queue is None else _progress_in(queue, offset)
+        ends = self._ends_of(topic, queue_id, offset)
+        return nowhere if ends is None else _progress_in(queue_id, ends, offset)
+
+    def _ends_of(self, topic: str, queue_id: int, offset: int) -> _Ends | None:
+        """What a group with this offset needs of a queue; None when it has no directory."""
+        ends = self._ends.get((topic, queue_id))
+        if ends is None or not ends.tell(offset):
+            with opened_queue(self._store, topic, queue_id) as queue:
+                if queue is None:
+                    return None
+                ends = self._ends[topic, queue_id] = _ends(queue, offset)
+        return ends
 
 
-def _progress_in(queue: AnyQueue, offset: int) -> Progress:
+class _Ends(NamedTuple):
+    """What was read of a queue for one group, and serves others: its offsets, and the store times
+    of its newest message and of the one at ``unread``, None where there is no lag."""
+
+    min_offset: int
+    max_offset: int
+    unread: int
+    following: int | None
+    newest: int | None
+
+    def tell(self, offset: int) -> bool:
+        """Whether they are all that is needed of the queue for a group with this offset."""
+        unread = max(offset, self.min_offset)
+        return unread >= self.max_offset or unread == self.unread
+
+
+def _ends(queue: AnyQueue, offset: int) -> _Ends:
     low, high = queue.min_offset, queue.max_offset
     unread = max(offset, low)
-    lag = max(high - unread, 0)
-    following = queue.stored_at(unread)
-    newest = queue.stored_at(high - 1)
+    if unread >= high:
+        return _Ends(low, high, unread, None, None)
+    return _Ends(low, high, unread, queue.stored_at(unread), queue.stored_at(high - 1))
+
+
+def _progress_in(queue_id: int, ends: _Ends, offset: int) -> Progress:
+    low, high = ends.min_offset, ends.max_offset
+    lag = max(high - max(offset, low), 0)
+    following, newest = (ends.following, ends.newest) if lag else (None, None)
     waits: int | None = 0
     if lag:
         is_known = following is not None and newest is not None
         waits = max(newest - following, 0) if is_known else None  # type: ignore[operator]
     state = PAST_QUEUE if offset > high else BEFORE_QUEUE if offset < low else OK
     missed = max(low - offset, 0)
-    return Progress(queue.queue_id, offset, low, high, lag, waits, missed, following, state)
+    return Progress(queue_id, offset, low, high, lag, waits, missed, following, state)
 
 
 def groups(
