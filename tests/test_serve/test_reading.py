@@ -438,6 +438,27 @@ def test_offsets_beyond_the_end_are_named_and_may_end_there(golden: Golden, tmp_
         assert committed(Dialogue(Served.of(store)).client(), "lost") == 500
 
 
+def test_a_queue_is_opened_once_for_the_offsets_of_all_groups(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = golden_data.copy_tree(golden("broker"), tmp_path / "store")
+    table = {f"orders@g{n}": {"0": 500, "1": 3} for n in range(9)}
+    (root / "config/consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    with MessageStore(root, golden_data.broker_conf("broker")) as store:
+        served = Served.of(store)
+        asked: list[tuple[str, int]] = []
+        original = store.consume_queue
+
+        def counted(topic: str, queue_id: int) -> object:
+            asked.append((topic, queue_id))
+            return original(topic, queue_id)
+
+        monkeypatch.setattr(store, "consume_queue", counted)
+        beyond = served.offsets.beyond_end(store)
+    assert asked == [("orders", 0), ("orders", 1)]
+    assert beyond == [(f"g{n}", "orders", 0, 500, 124) for n in range(9)]
+
+
 # --- queues in order -------------------------------------------------------------------------
 
 

@@ -138,12 +138,16 @@ class Offsets:
 
     def beyond_end(self, store: Store) -> list[BeyondEnd]:
         """Offsets behind the end of queues that are there, sorted."""
-        found = []
+        found: list[BeyondEnd] = []
+        owners: dict[str, list[tuple[str, dict[int, int]]]] = {}
         for (topic, group), offsets in self._table.items():
+            owners.setdefault(topic, []).append((group, offsets))
+        for topic, every in owners.items():
             for where in store.queues.directories_of(topic):
-                offset = offsets.get(where.queue_id, 0)
-                queue = store.consume_queue(topic, where.queue_id) if offset > 0 else None
-                if queue is not None and offset > queue.max_offset:
+                number = where.queue_id
+                read = [(group, at) for group, of in every if (at := of.get(number, 0)) > 0]
+                queue = store.consume_queue(topic, number) if read else None
+                if queue is not None:
                     end = queue.max_offset
-                    found.append(BeyondEnd(group, topic, where.queue_id, offset, end))
+                    found += [BeyondEnd(g, topic, number, at, end) for g, at in read if at > end]
         return sorted(found)
