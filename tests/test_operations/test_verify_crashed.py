@@ -102,3 +102,33 @@ def test_units_that_a_start_passes_over_are_an_error(root: Path) -> None:
     assert errors(root) == [(TOPIC, 0, 60)]
     MessageStore(root, CONFIG, writable=True).close()
     assert not errors(root)
+
+
+def lose_file(root: Path, number: int) -> None:
+    size = CONFIG.mapped_file_size_consume_queue
+    (root / "consumequeue" / TOPIC / "0" / f"{number * size:020d}").unlink()
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_lost_file_in_front_of_units_is_an_error(root: Path, number: int) -> None:
+    """A start goes on behind the newest unit, also where it reads the whole log."""
+    write_checkpoint(root, root / "checkpoint", Checkpoint())
+    lose_file(root, number)
+    assert errors(root) == [(TOPIC, 0, 50 * number)]
+    MessageStore(root, CONFIG, writable=True).close()
+    assert errors(root) == [(TOPIC, 0, 50 * number)]
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+@pytest.mark.parametrize("number", [3, 4])
+def test_lost_files_at_the_end_are_made_again(root: Path, number: int, is_empty: bool) -> None:
+    """Also where a file without a unit is behind them."""
+    write_checkpoint(root, root / "checkpoint", Checkpoint())
+    for lost in range(number, 5):
+        lose_file(root, lost)
+    if is_empty:
+        last = root / "consumequeue" / TOPIC / "0" / f"{4 * 1000:020d}"
+        last.write_bytes(bytes(CONFIG.mapped_file_size_consume_queue))
+    assert not errors(root)
+    MessageStore(root, CONFIG, writable=True).close()
+    assert not errors(root)

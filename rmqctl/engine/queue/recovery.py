@@ -41,12 +41,15 @@ class WrittenUnits(NamedTuple):
 
 
 def passed_over(queue: ConsumeQueue, unit_offset: int) -> int:
-    """How many places from ``unit_offset`` on (counted in the queue's files) a start passes over:
-    those in front of the files that it reads, in which it makes no unit. 0 if the file of the first
-    place is not there: retention removes files while others are read."""
+    """How many places from ``unit_offset`` on (counted in the queue's files) a start passes over,
+    because it makes units only behind the newest: those in front of the files that it reads, or in
+    a lost file in front of units. 0 if the file of the first place has gone since the queue was
+    opened: retention removes files while others are read."""
     files = queue.files
     number = files.index_of(unit_offset * UNIT_SIZE)
-    if number < 0 or not files.entries[number].path.exists():
+    if number < 0:
+        return max(written_units(queue).end - unit_offset, 0)
+    if not files.entries[number].path.exists():
         return 0
     read = files.entries[-RECOVERED_FILES:][0]
     return max(read.file_from_offset // UNIT_SIZE - unit_offset, 0)

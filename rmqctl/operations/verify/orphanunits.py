@@ -45,6 +45,13 @@ class OrphanUnits:
         findings any more."""
         self.log, self._log_min = log, begin
 
+    def is_in_log(self, physical_offset: int) -> bool:
+        """Whether the file of a record is still there. Retention removes it before the files of
+        queues, which may have been opened without them then."""
+        files = self.log.files
+        number = files.index_of(physical_offset)
+        return number >= 0 and files.entries[number].path.exists()
+
     def close(self) -> None:
         self.end.close()
 

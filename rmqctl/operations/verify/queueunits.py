@@ -308,11 +308,11 @@ class UnitChecker:
     def _note_lost(
         self, state: QueueState, stretch: ExpectedUnits, row: int, count: int
     ) -> Iterator[Finding]:
-        """Notes records without units. Those that the next start dispatches only wait. But a start
-        reads only the last files of a queue: it takes the places before these for written, and
-        skips their records (``ConsumeQueue#recover``, ``#putMessagePositionInfo``)."""
+        """Notes records without units. Those that the next start dispatches only wait. But it takes
+        the places in front of the newest unit, or of the last files of a queue, which alone it
+        reads, for written (``ConsumeQueue#recover``, ``#putMessagePositionInfo``)."""
         offsets, never = stretch.physical_offset[row : row + count], 0
-        if state.queue is not None:
+        if state.queue is not None and self._orphans.is_in_log(int(offsets[0])):
             never = passed_over(state.queue, int(stretch.queue_offset[row]) + state.shift)
         waiting = min(self._waiting(offsets), max(count - never, 0))
         if waiting:
