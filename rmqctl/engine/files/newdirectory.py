@@ -25,7 +25,8 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
     :param is_kept: an incomplete directory stays, and the next run finds it.
     :raises OutputExists: ``path`` is a file, or a directory that holds something.
     :raises OutputInUse: another process builds there.
-    :raises CannotWrite: the disk is full, or the path takes no other directory's place.
+    :raises CannotWrite: the disk is full, or the path takes no other directory's place. It names
+        ``path``, also where a file of what is built could not be written: that has gone since.
     :raises NoDirectoryToWriteTo: as in :func:`made_anew`.
     """
     place = free_place(path)
@@ -40,13 +41,21 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
             if not is_kept:
                 shutil.rmtree(building, ignore_errors=True)
     except OSError as error:
-        reason = str(error.strerror or error)
-        if is_kept:
-            reason += f"; what is written stays in {building}, and the same command continues it"
-        raise CannotWrite(path=str(place), reason=reason) from error
+        raise _cannot_build(str(error.strerror or error), building, place, is_kept) from error
+    except CannotWrite as error:
+        is_inside = Path(str(error.path)).is_relative_to(building)
+        if type(error) is not CannotWrite or not is_inside:
+            raise
+        raise _cannot_build(str(error.reason), building, place, is_kept) from error
     finally:
         if lock >= 0:
             os.close(lock)
+
+
+def _cannot_build(reason: str, building: Path, place: Path, is_kept: bool) -> CannotWrite:
+    if is_kept:
+        reason += f"; what is written stays in {building}, and the same command continues it"
+    return CannotWrite(path=str(place), reason=reason)
 
 
 def free_place(path: Path) -> Path:

@@ -1,0 +1,31 @@
+"""What is told of a new directory that could not be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.files.newdirectory import new_directory
+from rmqctl.errors import CannotWrite
+
+FULL = "No space left on device"
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_an_error_of_a_file_inside_names_the_directory(tmp_path: Path, is_kept: bool) -> None:
+    place = tmp_path / "new"
+    with pytest.raises(CannotWrite) as caught, new_directory(place, is_kept=is_kept) as building:
+        (building / "commitlog").mkdir()
+        raise CannotWrite(path=str(building / "commitlog" / "0"), reason=FULL)
+    assert caught.value.path == str(place)
+    assert building.exists() is is_kept
+    goes_on = f"; what is written stays in {building}, and the same command continues it"
+    assert caught.value.reason == FULL + goes_on * is_kept
+
+
+def test_an_error_of_another_place_stays_what_it_is(tmp_path: Path) -> None:
+    other = str(tmp_path / "source")
+    with pytest.raises(CannotWrite) as caught, new_directory(tmp_path / "new"):
+        raise CannotWrite(path=other, reason=FULL)
+    assert (caught.value.path, caught.value.reason) == (other, FULL)
