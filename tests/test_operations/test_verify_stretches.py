@@ -21,6 +21,7 @@ from tests.golden_data import (
 )
 from tests.test_cli import conftest as command_line
 from tests.test_cli.conftest import Cli
+from tests.test_safety.support import fill_files, small_config
 
 cli, store = command_line.cli, command_line.store
 
@@ -74,6 +75,17 @@ def test_a_stretch_begins_at_a_record(golden: Golden) -> None:
         # Not a finding before it: the first thing that is told is that it cannot be done.
         next(verify(root, MessageStoreConfig(), resume_from=1))
     assert next(verify(root, MessageStoreConfig())).code == "index-sizes-unusual"  # type: ignore[union-attr]
+
+
+def test_a_stretch_cannot_begin_in_a_lost_file(tmp_path: Path) -> None:
+    """Nor behind the log's end; the error tells the one from the other."""
+    root, config = tmp_path / "store", small_config(log=4096)
+    fill_files(root, config, 3)
+    (root / "commitlog" / f"{4096:020d}").unlink()
+    with pytest.raises(NoRecordAt, match=r"the log has 0 to [0-9]+, without a file of this place"):
+        next(verify(root, config, resume_from=4096))
+    with pytest.raises(NoRecordAt, match=r"the log has 0 to [0-9]+\. "):
+        next(verify(root, config, resume_from=4 * 4096))
 
 
 @pytest.mark.usefixtures("small_steps")

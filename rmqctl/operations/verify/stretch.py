@@ -33,7 +33,7 @@ class GoesOnNowhere(NoRecordAt):
 
     template = (
         "there is no record at physical offset {physical_offset}, where the check is to go on: "
-        "{reason}. The log is another one since, or has lost its end."
+        "{reason}. The log is another one since, or has lost its end, or a file."
     )
     step = "Check all of it."
     command_step = "Check all of it: begin with --resume-from 0."
@@ -62,6 +62,8 @@ class VerifyPlan(NamedTuple):
                 # The message says where the log ends, which is not where its files end.
                 with MessageStore(snapshot.path, snapshot.config) as store:
                     reason = f"the log has {store.min_offset} to {store.max_offset}"
+                    if self.resume_from < store.max_offset:
+                        reason += ", without a file of this place"
                 raise GoesOnNowhere(physical_offset=self.resume_from, reason=reason)
             try:
                 if not isinstance(log.entry_at(self.resume_from), Blank | Record):
