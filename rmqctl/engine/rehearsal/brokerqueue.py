@@ -106,7 +106,9 @@ class BrokerQueue:
         if file.is_new:
             return 0, 0
         with file.reading() as read:
-            offset, size, _ = UNIT.unpack(read(index * UNIT_SIZE, UNIT_SIZE))
+            # What retention, or a rebuild, takes away meanwhile is zeros.
+            data = read(index * UNIT_SIZE, UNIT_SIZE).ljust(UNIT_SIZE, b"\0")
+            offset, size, _ = UNIT.unpack(data)
             return offset, size
 
     def _leading(
