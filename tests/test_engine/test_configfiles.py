@@ -93,6 +93,29 @@ def test_bad_text_raises_only_our_error(text: str) -> None:
         assert 1 <= error.line <= text.count("\n") + 1  # type: ignore[operator]
 
 
+_NUMBER = st.sampled_from(["0", "-0", "7", "-7", "07", "1" * 39, "1" * 40, "-" + "1" * 39, "1.0"])
+
+
+@given(
+    st.lists(st.tuples(_NUMBER, _NUMBER), min_size=1, max_size=4),
+    st.sampled_from(["", "\n\t", " ,"]),
+)
+def test_tables_of_numbers_are_read_at_once_as_piece_by_piece(
+    pairs: list[tuple[str, str]], end: str
+) -> None:
+    """With a blank in front of the first key they are read one after the other."""
+    inside = ",".join(f"{key}:{value}" for key, value in pairs) + end + "}"
+    told = []
+    for text in ("{" + inside, "{ " + inside):
+        duplicates: list[fastjson.DuplicateKey] = []
+        try:
+            value = fastjson.parse(text, duplicates=duplicates)
+        except ConfigFileUnreadable as error:
+            value = str(error.reason)
+        told.append((value, [one.key for one in duplicates]))
+    assert told[0] == told[1]
+
+
 def test_duplicates_are_told_and_the_last_one_counts() -> None:
     twice: list[fastjson.DuplicateKey] = []
     assert fastjson.parse('{"a":1,\n"a":2}', duplicates=twice) == {"a": 2}

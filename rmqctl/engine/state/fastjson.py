@@ -22,6 +22,9 @@ _MAX_DIGITS = 40
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _BARE_KEY = re.compile(r"-?(?:0|[1-9][0-9]*)(?=[ \t\r\n]*:)")
+#: An object of whole numbers, as all offsets of a consumer group in a topic are.
+_WHOLE = f"-?(?:0|[1-9][0-9]{{0,{_MAX_DIGITS - 2}}})"
+_NUMBERS = re.compile(rf"{{({_WHOLE}:{_WHOLE}(?:,{_WHOLE}:{_WHOLE})*)[ \t\r\n]*}}")
 _STRING = re.compile(r'"[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*"')
 _WORDS = {"true": True, "false": False, "null": None}
 _WORD = re.compile(r"[A-Za-z]+")
@@ -93,6 +96,11 @@ class _Parser:
     def _object(self, at: int, depth: int) -> tuple[dict[str | int, Any], int]:
         text, found = self._text, {}
         self._check_depth(at, depth)
+        if (numbers := _NUMBERS.match(text, at)) is not None:
+            pairs = [pair.split(":") for pair in numbers[1].split(",")]
+            table: dict[str | int, Any] = {int(key): int(value) for key, value in pairs}
+            if len(table) == len(pairs):
+                return table, numbers.end()
         at = _skip(text, at + 1)
         if text[at : at + 1] == "}":
             return {}, at + 1
