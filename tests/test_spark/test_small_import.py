@@ -220,6 +220,15 @@ def test_columns_as_other_programs_write_them(tmp_path: Path) -> None:
 CSV = "topic,queue_id,keys,properties,body\n"
 
 
+def test_columns_that_directories_give(tmp_path: Path) -> None:
+    place = tmp_path / "rows" / "topic=a%2Fb" / "queue_id=7" / "tags=__HIVE_DEFAULT_PARTITION__"
+    place.mkdir(parents=True)
+    parquet.write_table(pa.table({"body": [b"x"], "tags": ["t"]}), place / "part")
+    assert plain(read(tmp_path / "rows", "parquet")) == [
+        {"topic": "a/b", "queue_id": 7, "body": b"x"}
+    ]
+
+
 def quoted(*fields: str) -> list[str]:
     return [field.replace('"', '""') for field in fields]
 
@@ -246,6 +255,7 @@ def test_csv_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
         ("a,x,k,{},b\n", UsageError, "queue_id holds something else than whole numbers"),
         ("a,-1,k,{},b\n", LineRefused, "queue_id -1 is not within 0 to"),
         (",1,k,{},b\n", LineRefused, "row 1: the field topic is missing"),
+        ("", UsageError, "rows.csv has two columns 'body'"),
         ("a,1,\udcff,{},b\n", FileUnreadable, "UTF8"),
     ],
 )
@@ -253,7 +263,8 @@ def test_csv_that_is_no_messages(
     text: str, kind: type[RmqctlError], reason: str, tmp_path: Path
 ) -> None:
     source = tmp_path / "rows.csv"
-    source.write_text(CSV + text, errors="surrogateescape")
+    header = CSV if text else CSV.replace("keys", "body")
+    source.write_text(header + text, errors="surrogateescape")
     with pytest.raises(kind) as told:
         read(source, "csv")
     assert reason in str(told.value)

@@ -3,6 +3,7 @@ seconds to start."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,8 +29,6 @@ _MOST_BYTES, _MOST_FILES = 128 << 20, 10_000
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 10_000, 1 << 20
 #: Ends of names of files that Spark unpacks.
 _PACKED = (".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".zst", ".zstd", ".xz", ".br")
-
-
 #: Errors for files that the system refuses, or that are no Parquet or CSV.
 _UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)
 #: What the types of columns with texts are called.
@@ -162,6 +161,8 @@ def _readable(file: SourceFile) -> Iterator[None]:
 def _check_schema(schema: pa.Schema, file: SourceFile, source: str, reader: LineReader) -> None:
     """:raises UsageError: these are no columns of messages."""
     check_columns([*schema.names, *file.named], source, reader.ignore_unknown)
+    if twice := {name for name, count in Counter(schema.names).items() if count > 1} & _READ:
+        raise UsageError(reason=f"{source} has two columns {min(twice)!r}.")
     for name in set(STRINGS) & set(schema.names):
         kind = schema.field(name).type
         of = str(kind.value_type if pa.types.is_dictionary(kind) else kind)
@@ -170,6 +171,10 @@ def _check_schema(schema: pa.Schema, file: SourceFile, source: str, reader: Line
 
 
 def _rows(batches: Iterable[pa.RecordBatch], file: SourceFile) -> Iterator[Row]:
+    named = {
+        name: _numbers(name, pa.array([text]))[0].as_py() if name in _NUMBERS else text
+        for name, text in file.named.items()
+    }
     for batch in batches:
         names = batch.schema.names
         columns = {
@@ -180,7 +185,7 @@ def _rows(batches: Iterable[pa.RecordBatch], file: SourceFile) -> Iterator[Row]:
         for row in pa.RecordBatch.from_pydict(columns).to_pylist():
             if has_map:
                 row["properties"] = dict(row["properties"] or ())
-            yield {**row, **file.named}
+            yield {**row, **named}
 
 
 def _with_properties(row: Row) -> Row:
