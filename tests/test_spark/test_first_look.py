@@ -123,7 +123,9 @@ def test_what_cannot_be_read_so_is_left_to_spark(kind: str, tmp_path: Path) -> N
     (tmp_path / "long").write_text(f'"{"x" * 200_000}",b\n' if kind == "csv" else "")
     for name in ("packed", "empty", "none", "{none}", "long"):
         line = [*IMPORT, str(tmp_path / "new"), "--input", kind]
-        assert run([*line, "--from", str(tmp_path / name)]) == Started.exit_code
+        # No Parquet begins like that, and a file of it is never packed as a whole.
+        code = 2 if (kind, name) == ("parquet", "packed") else Started.exit_code
+        assert run([*line, "--from", str(tmp_path / name)]) == code
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "ndjson"])
@@ -136,7 +138,7 @@ def test_of_a_pipe_spark_would_read_nothing(
     os.mkfifo(tmp_path / "rows/a")
     assert run([*line, str(tmp_path / "rows")]) == Started.exit_code
     (tmp_path / "rows/b").write_text("x\n{}\n")
-    code = {"parquet": Started.exit_code, "csv": 2, "ndjson": 5}[kind]
+    code = {"parquet": 2, "csv": 2, "ndjson": 5}[kind]
     assert run([*line, str(tmp_path / "rows")]) == code
     capsys.readouterr()
     for name in ("rows/a", "dangling"):

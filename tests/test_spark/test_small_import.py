@@ -108,7 +108,10 @@ def test_the_command_makes_a_store_without_spark(
 
 
 def test_what_is_left_to_spark(
-    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    golden: Golden,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(import_, "spark_session", started)
     lines = tmp_path / "rows.ndjson"
@@ -117,7 +120,10 @@ def test_what_is_left_to_spark(
     packed.write_bytes(gzip.compress(lines.read_bytes()))
     (tmp_path / "empty").mkdir()
     assert small_files(str(lines), "ndjson") is not None
-    assert small_files(str(lines), "parquet") is None
+    for more in ([], ["--master", "local[2]"]):
+        line = ["import", "--store", str(tmp_path / "new"), "--from", str(lines), *more]
+        assert run(line) == 2
+        assert "rows.ndjson is no Parquet file. Say what it is: --input" in capsys.readouterr().err
     assert small_files(str(packed), "ndjson") is None
     assert small_files(str(tmp_path / "empty"), "ndjson") is None
     assert small_files(str(tmp_path / "{a,b}"), "ndjson") is None
@@ -142,7 +148,7 @@ COLUMNS: dict[str, tuple[Callable[[], dict[str, Any]], type[RmqctlError], str]] 
     "fraction": (
         lambda: {"topic": ["a"], "queue_id": [1.5]},
         UsageError,
-        "queue_id holds something else than whole numbers",
+        "queue_id must be a whole number: ",
     ),
     "missing": (
         lambda: {"topic": ["a"], "body_length": [3]},
@@ -252,7 +258,7 @@ def test_csv_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
         ("a,1,k,{\n", FileUnreadable, "Expected 5 columns, got 4"),
         ("a,1,k,{,b\n", LineRefused, "row 1: properties must be an object of strings, not '{'"),
         ('a,1,k,"{""p"":1}",b\n', LineRefused, "property 'p' must be a string, not 1"),
-        ("a,x,k,{},b\n", UsageError, "queue_id holds something else than whole numbers"),
+        ("a,x,k,{},b\n", UsageError, "queue_id must be a whole number: "),
         ("a,-1,k,{},b\n", LineRefused, "queue_id -1 is not within 0 to"),
         (",1,k,{},b\n", LineRefused, "row 1: the field topic is missing"),
         ("", UsageError, "rows.csv has two columns 'body'"),

@@ -41,6 +41,8 @@ def look(source: str, kind: str, *, ignore_body_crc: bool, ignore_unknown: bool)
     """
     try:
         files = list(files_of(source))
+        if files and kind == "parquet":
+            check_is_parquet(source, files[0].path)
     except OSError:
         return
     if not files:
@@ -53,6 +55,17 @@ def look(source: str, kind: str, *, ignore_body_crc: bool, ignore_unknown: bool)
     columns = _parquet_columns(file) if kind == "parquet" else _csv_columns(file)
     if columns is not None:
         check_columns([*columns, *partitions], source, ignore_unknown)
+
+
+def check_is_parquet(source: str, file: Path) -> None:
+    """:raises UsageError: the file holds something else. :raises OSError: it cannot be read."""
+    with file.open("rb") as opened:
+        begin = opened.read(4)
+    if begin and begin not in (b"PAR1", b"PARE"):  # The second is that of encrypted ones.
+        raise UsageError(
+            reason=f"{source}: {file.name} is no Parquet file. Say what it is: --input ndjson or "
+            "csv."
+        )
 
 
 def _check_none_passed_over(source: str, files: Sequence[SourceFile]) -> None:

@@ -17,7 +17,7 @@ from pyarrow import csv, parquet
 from rmqctl.engine.record.fields import FIELDS
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import RmqctlError, UsageError
-from rmqctl.spark.sink.firstlook import SourceFile, files_of
+from rmqctl.spark.sink.firstlook import SourceFile, check_is_parquet, files_of
 from rmqctl.spark.sink.importer import COLUMNS, STRINGS, check_columns
 from rmqctl.spark.sink.messagelines import SCHEMA, LineReader, Row
 from rmqctl.spark.sink.newstore import write_batches
@@ -44,12 +44,17 @@ class FileUnreadable(RmqctlError):
 
 def small_files(source: str, kind: str) -> list[SourceFile] | None:
     """The files of a path or pattern on this machine, sorted; None: Spark has to read them, because
-    they are large or packed, or there is something odd with them."""
+    they are large or packed, or there is something odd with them.
+
+    :raises UsageError: Parquet is asked for, and a file is none.
+    """
     files: list[SourceFile] = []
     size = 0
     try:
         for file in files_of(source):
             path = file.path
+            if kind == "parquet":
+                check_is_parquet(source, path)
             size += _parquet_size(path) if kind == "parquet" else path.stat().st_size
             if size > _MOST_BYTES or len(files) >= _MOST_FILES or path.name.endswith(_PACKED):
                 return None
@@ -172,13 +177,13 @@ def _check_schema(schema: pa.Schema, file: SourceFile, source: str, reader: Line
 
 def _rows(batches: Iterable[pa.RecordBatch], file: SourceFile) -> Iterator[Row]:
     named = {
-        name: _numbers(name, pa.array([text]))[0].as_py() if name in _NUMBERS else text
+        name: _numbers(file, name, pa.array([text]))[0].as_py() if name in _NUMBERS else text
         for name, text in file.named.items()
     }
     for batch in batches:
         names = batch.schema.names
         columns = {
-            name: _numbers(name, column) if name in _NUMBERS else column
+            name: _numbers(file, name, column) if name in _NUMBERS else column
             for name, column in zip(names, batch.columns, strict=True)
         }
         has_map = "properties" in names and pa.types.is_map(columns["properties"].type)
@@ -196,13 +201,13 @@ def _with_properties(row: Row) -> Row:
     return row
 
 
-def _numbers(name: str, column: pa.Array) -> pa.Array:
+def _numbers(file: SourceFile, name: str, column: pa.Array) -> pa.Array:
     """Whole numbers, which may be stored as texts, or, where some are null, as floating-point
     numbers."""
     try:
         return column.cast(pa.int64())
     except pa.ArrowException as error:
-        reason = f"the column {name} holds something else than whole numbers: {error}."
+        reason = f"{file.path}: {name} must be a whole number: {error}."
         raise UsageError(reason=reason) from None
 
 
