@@ -194,6 +194,14 @@ class NewStore:
             log.close()
         _check_built(records, found, damage)
 
+    def complete(self, told: Iterable[SetAside]) -> int:
+        """Makes the store from the results of the tasks, in this process. Returns the number of
+        records. :raises WriteRefused: a row was not a message."""
+        if records := self.write_log(told, with_threads):
+            self.dispatch(records)
+        self.finish()
+        return records
+
     def finish(self) -> None:
         """Writes what else a cleanly closed store has."""
         shutil.rmtree(self._aside)
@@ -283,23 +291,14 @@ def _check_built(records: int, found: int, damage: Sequence[Damage]) -> None:
 
 
 def write_batches(
-    batches: Iterable[pa.RecordBatch],
-    path: str,
-    config: MessageStoreConfig,
-    *,
-    as_stored: bool = False,
-    clock: Callable[[], int] = system_clock,
+    batches: Iterable[pa.RecordBatch], path: str, config: MessageStoreConfig, *, as_stored: bool
 ) -> int:
     """As :func:`write_store`, of batches of rows with such columns, in this process."""
     check_new_store(path, config)
     with in_new_directory(path) as place:
-        new = NewStore(place, path, EncodeSettings(config, clock(), as_stored))
+        new = NewStore(place, path, EncodeSettings(config, system_clock(), as_stored))
         new.begin()
-        records = new.write_log([new.set_aside(batches, "0")], with_threads)
-        if records:
-            new.dispatch(records)
-        new.finish()
-    return records
+        return new.complete([new.set_aside(batches, "0")])
 
 
 def check_new_store(path: str, config: MessageStoreConfig) -> None:

@@ -38,7 +38,6 @@ from rmqctl.spark.sink.newstore import (
     check_columns,
     check_new_store,
     task,
-    with_threads,
 )
 
 __all__ = ["RocketMQWriter", "WriteRefused"]
@@ -101,10 +100,7 @@ class RocketMQWriter(DataSourceArrowWriter):
         """
         told = [message.told for message in messages if isinstance(message, Written)]
         try:
-            records = self._new.write_log(told, with_threads)
-            if records:
-                self._new.dispatch(records)
-            self._new.finish()
+            self._new.complete(told)
             put_in_place(Path(self._new.root), self._path)
         except WriteRefused:
             raise
