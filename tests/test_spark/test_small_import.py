@@ -134,6 +134,12 @@ def test_what_is_left_to_spark(
     assert run(line) == Started.exit_code
     source = exported(golden("basic"), tmp_path / "columns", "parquet")
     assert small_files(str(source), "parquet") is None
+    for more in ([], ["--master", "local[2]"]):
+        line = ["import", "--store", str(tmp_path / "new"), "--from", str(source), *more]
+        assert run([*line, "--input", "csv"]) == 2
+        assert (
+            "part-00000.parquet is a Parquet file. Say --input parquet" in capsys.readouterr().err
+        )
 
 
 COLUMNS: dict[str, tuple[Callable[[], dict[str, Any]], type[RmqctlError], str]] = {

@@ -41,8 +41,8 @@ def look(source: str, kind: str, *, ignore_body_crc: bool, ignore_unknown: bool)
     """
     try:
         files = list(files_of(source))
-        if files and kind == "parquet":
-            check_is_parquet(source, files[0].path)
+        if files:
+            check_kind(source, files[0].path, kind)
     except OSError:
         return
     if not files:
@@ -57,11 +57,15 @@ def look(source: str, kind: str, *, ignore_body_crc: bool, ignore_unknown: bool)
         check_columns([*columns, *partitions], source, ignore_unknown)
 
 
-def check_is_parquet(source: str, file: Path) -> None:
-    """:raises UsageError: the file holds something else. :raises OSError: it cannot be read."""
+def check_kind(source: str, file: Path, kind: str) -> None:
+    """:raises UsageError: the file is Parquet, and ``kind`` is not, or the other way round.
+    :raises OSError: it cannot be read."""
     with file.open("rb") as opened:
         begin = opened.read(4)
-    if begin and begin not in (b"PAR1", b"PARE"):  # The second is that of encrypted ones.
+    is_parquet = begin in (b"PAR1", b"PARE")  # The second is that of encrypted ones.
+    if is_parquet and kind != "parquet":
+        raise UsageError(reason=f"{source}: {file.name} is a Parquet file. Say --input parquet.")
+    if begin and not is_parquet and kind == "parquet":
         raise UsageError(
             reason=f"{source}: {file.name} is no Parquet file. Say what it is: --input ndjson or "
             "csv."

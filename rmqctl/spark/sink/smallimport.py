@@ -17,7 +17,7 @@ from pyarrow import csv, parquet
 from rmqctl.engine.record.fields import FIELDS
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import RmqctlError, UsageError
-from rmqctl.spark.sink.firstlook import SourceFile, check_is_parquet, files_of
+from rmqctl.spark.sink.firstlook import SourceFile, check_kind, files_of
 from rmqctl.spark.sink.importer import COLUMNS, STRINGS, check_columns
 from rmqctl.spark.sink.messagelines import SCHEMA, LineReader, Row
 from rmqctl.spark.sink.newstore import write_batches
@@ -46,15 +46,14 @@ def small_files(source: str, kind: str) -> list[SourceFile] | None:
     """The files of a path or pattern on this machine, sorted; None: Spark has to read them, because
     they are large or packed, or there is something odd with them.
 
-    :raises UsageError: Parquet is asked for, and a file is none.
+    :raises UsageError: a file is Parquet and ``kind`` is not, or the other way round.
     """
     files: list[SourceFile] = []
     size = 0
     try:
         for file in files_of(source):
             path = file.path
-            if kind == "parquet":
-                check_is_parquet(source, path)
+            check_kind(source, path, kind)
             size += _parquet_size(path) if kind == "parquet" else path.stat().st_size
             if size > _MOST_BYTES or len(files) >= _MOST_FILES or path.name.endswith(_PACKED):
                 return None
