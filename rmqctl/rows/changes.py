@@ -149,6 +149,11 @@ class HalfMessageRow(TypedDict):
     born_timestamp: Annotated[int, MILLISECONDS, "when the producer made it"]
     store_timestamp: Annotated[int, MILLISECONDS, "when the broker stored it"]
     age_milliseconds: Annotated[int, MILLISECONDS, "time since it was made"]
+    final_offset: Annotated[
+        int | None,
+        BYTES,
+        "of a pending one whose commit was cut off: where the final message is in the log already",
+    ]
     broker_does: Annotated[str | None, "of a pending one: `wait`, `ask` or `discard`"]
 
 

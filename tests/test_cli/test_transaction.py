@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import transaction
-from rmqctl.operations.change.transaction import half_messages
+from rmqctl.operations.look.halves import half_messages
 from rmqctl.rows import Row
 from tests import golden_data
 from tests.conftest import Golden
@@ -152,11 +153,40 @@ def test_a_commit_that_was_cut_off_is_not_rolled_back(cli: Cli, tmp_path: Path) 
         assert f"`rmqctl transaction commit {first}`" in refused["reason"]
         assert rolled["status"] == ("DRY_RUN" if options else "PUT_OK")
         assert (summary["done"], summary["refused"]) == (1, 1)
-    waiting = [row["physical_offset"] for row in run(cli, root, "ls")[:-1]]
-    assert waiting == [first]
+    (waiting,) = run(cli, root, "ls")[:-1]
+    assert waiting["physical_offset"] == first
+    assert waiting["final_offset"] == put_before.append.wrote_offset
     assert run(cli, root, "commit", first)[-1]["done"] == 1
     assert len(records(root, "orders")) == 1 and len(records(root, OP)) == 2
     assert_clean(root, CONFIG)
+
+
+def test_a_final_message_is_seen_before_a_start_has_dispatched_it(cli: Cli, tmp_path: Path) -> None:
+    """A killed writer stored the final message, but no unit of it: the next start adds that."""
+    root = tmp_path / "store"
+    first, second = put(root, half(0), half(1, KEYS="k"))
+    with MessageStore(root, CONFIG, writable=True) as store:
+        record = store.look_message_by_offset(second)
+        final = store.put_message(transaction.commit_message(record, store.body(record)))
+    assert final.append is not None
+    shutil.rmtree(root / "consumequeue" / "orders")
+    (root / "abort").touch()
+    rows = run(cli, root, "ls")[:-1]
+    found = {row["physical_offset"]: row["final_offset"] for row in rows}
+    assert found == {first: None, second: final.append.wrote_offset}
+
+
+def test_a_half_with_a_damaged_body_is_listed(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    first, second = put(root, half(0), half(1))
+    with MessageStore(root, CONFIG) as store:
+        body = store.body(store.look_message_by_offset(first))
+    log = root / "commitlog" / f"{0:020}"
+    data = log.read_bytes()
+    at = data.index(body, first)
+    log.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    rows = run(cli, root, "ls")[:-1]
+    assert [row["physical_offset"] for row in rows] == [first, second]
 
 
 def test_a_delayed_half_is_lost_as_in_a_broker(cli: Cli, tmp_path: Path) -> None:

@@ -54,10 +54,11 @@ def ls(settings: Settings, producer_group: str | None, everything: bool) -> int:
     Prints rows of type half_message, then a summary. broker_does is what a broker does with it when
     it checks: wait (younger than transactionTimeOut), ask its producer, or discard it (asked
     transactionCheckMax times, or older than fileReservedTime). Half messages before the progress of
-    that check are not pending: they were put back as later ones.
+    that check are not pending: they were put back as later ones. final_offset is where the final
+    message is already, of a commit that was cut off before its op message: only a commit ends that.
     """
     from rmqctl.engine.messagestore import system_clock
-    from rmqctl.operations.change.transaction import half_messages
+    from rmqctl.operations.look.halves import half_messages
 
     with settings.open() as store, settings.writer("half_message") as writer:
         settings.note_config(store)

@@ -30,10 +30,7 @@ class QueueSearch:
         self._store = store
         self._end = store.max_offset
         self._next: dict[tuple[str, int], int] = {}
-        self._tail: list[Record] = []
-        if not store.writable and 0 <= store.dispatched_to < self._end:
-            walked = store.commit_log.walk(store.dispatched_to, self._end)
-            self._tail = [entry for entry in walked if isinstance(entry, Record)]
+        self._tail = list(undispatched(store))
 
     def find(
         self,
@@ -130,3 +127,12 @@ def records_of_sizes(
             if record is not None and record.total_size in sizes:
                 yield record
         start += len(units)
+
+
+def undispatched(store: MessageStore) -> Iterator[Record]:
+    """Records that a killed writer left without units, in order, in a store that is open for
+    reading: the next start dispatches them. A store that is open for writing has none."""
+    if not store.writable and 0 <= store.dispatched_to < store.max_offset:
+        for entry in store.commit_log.walk(store.dispatched_to, store.max_offset):
+            if isinstance(entry, Record):
+                yield entry

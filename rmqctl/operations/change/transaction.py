@@ -1,4 +1,4 @@
-"""transaction ls, commit, rollback: half messages, and what ends them."""
+"""transaction commit, rollback: what ends half messages."""
 
 from __future__ import annotations
 
@@ -9,75 +9,17 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from formats import constants
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record, body_seen, crc_matches
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.services import transaction
-from rmqctl.engine.services.search import records_of_sizes
 from rmqctl.engine.write.appended import Bulk
-from rmqctl.operations.look.halves import CHECKED, ENDED, PENDING, Half, halves
+from rmqctl.operations.look.halves import CHECKED, ENDED, finals_of, halves
 
 if TYPE_CHECKING:
-    from rmqctl.rows.changes import HalfMessageRow, TransactionRow
-    from rmqctl.rows.summaries import TransactionEndSummary, TransactionLsSummary
+    from rmqctl.rows.changes import TransactionRow
+    from rmqctl.rows.summaries import TransactionEndSummary
 
-
-def half_messages(
-    store: MessageStore, now: int, *, everything: bool = False, group: str | None = None
-) -> Iterator[HalfMessageRow | TransactionLsSummary]:
-    """Rows ``half_message`` of the pending half messages (with ``everything`` of all), then
-    ``summary``."""
-    counts = dict.fromkeys((PENDING, ENDED, CHECKED), 0)
-    for half in halves(store, everything=everything):
-        row = half_row(store, half, now)
-        if group not in (None, row["producer_group"]):
-            continue
-        counts[half.state] += 1
-        if everything or half.state == PENDING:
-            yield row
-    yield {
-        "type": "summary",
-        "pending": counts[PENDING],
-        "ended": counts[ENDED],
-        "checked": counts[CHECKED],
-    }
-
-
-def half_row(store: MessageStore, half: Half, now: int) -> HalfMessageRow:
-    record = half.record
-    properties = record.properties
-    return {
-        "type": "half_message",
-        "physical_offset": record.physical_offset,
-        "queue_id": record.queue_id,
-        "queue_offset": record.queue_offset,
-        "state": half.state,
-        "real_topic": properties.get(constants.PROPERTY_REAL_TOPIC),
-        "real_queue_id": properties.get(constants.PROPERTY_REAL_QUEUE_ID),
-        "producer_group": properties.get(constants.PROPERTY_PRODUCER_GROUP),
-        "unique_key": properties.get(constants.PROPERTY_UNIQ_KEY),
-        "keys": properties.get(constants.PROPERTY_KEYS),
-        "check_times": transaction.check_times(properties),
-        "born_timestamp": record.born_timestamp,
-        "store_timestamp": record.store_timestamp,
-        "age_milliseconds": now - record.born_timestamp,
-        "broker_does": _broker_does(store, record, now) if half.state == PENDING else None,
-    }
-
-
-def _broker_does(store: MessageStore, record: Record, now: int) -> str:
-    """What a broker's check does with a pending half message: ``wait``, ``ask`` its producer, or
-    ``discard`` it (move it to ``TRANS_CHECK_MAX_TIME_TOPIC``)."""
-    properties, age = record.properties, now - record.born_timestamp
-    reserved = store.config.file_reserved_time * 3_600_000
-    checks = store.config.transaction_check_max
-    if transaction.check_times(properties) >= checks or age > reserved:
-        return "discard"
-    time_out = transaction.time_out_of(properties, store.config.transaction_time_out)
-    return "wait" if 0 <= age < time_out else "ask"
-
-
-# --- commit and rollback -------------------------------------------------------------------------
 
 Action = Literal["commit", "rollback"]
 #: Statuses of rows that say that the store takes no more messages.
@@ -133,7 +75,8 @@ class _Work:
         self._store = store
         self._ending = ending
         self._pending = {half.record.physical_offset: half for half in halves(store)}
-        self._finals = self._finals_before()
+        known = (self._pending.get(offset) for offset in self.offsets)
+        self._finals = finals_of(store, (half.record for half in known if half is not None))
         self._under_way: deque[_End] = deque()
         self._rows: list[TransactionRow] = []
 
@@ -243,28 +186,3 @@ class _Work:
         self.done += status in ("PUT_OK", "DRY_RUN")
         self.refused += status not in ("PUT_OK", "DRY_RUN")
         self._rows.append(row)
-
-    def _finals_before(self) -> dict[int, int]:
-        """Final messages that are in their queues already: offset of the half message → offset of
-        the final one. Each target queue is passed once, and only records are read that have the
-        size of a final message."""
-        wanted: dict[tuple[str, int], dict[int, int]] = {}
-        for offset in self.offsets:
-            known = self._pending.get(offset)
-            if known is None or transaction.commit_problem(known.record) is not None:
-                continue
-            final = transaction.commit_message(known.record, self._store.body(known.record))
-            encoded = self._store.check_message(final)
-            if isinstance(encoded, EncodedMessage):
-                stored = encoded.message  # A delay level takes it to another queue.
-                wanted.setdefault((stored.topic, stored.queue_id), {})[offset] = encoded.size
-        found = {}
-        for (topic, queue_id), sizes in wanted.items():
-            first = min(sizes)
-            for record in records_of_sizes(
-                self._store, topic, queue_id, first, set(sizes.values())
-            ):
-                is_commit = record.transaction_type == constants.TRANSACTION_COMMIT_TYPE
-                if is_commit and record.prepared_transaction_offset in sizes:
-                    found[record.prepared_transaction_offset] = record.physical_offset
-        return found

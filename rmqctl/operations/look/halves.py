@@ -1,15 +1,25 @@
-"""Half messages and their states."""
+"""transaction ls: half messages, their states, and final messages that are there already."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import NamedTuple
+from itertools import chain, islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import EncodedMessage
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import transaction
+from rmqctl.engine.services.search import records_of_sizes, undispatched
+
+if TYPE_CHECKING:
+    from rmqctl.rows.changes import HalfMessageRow
+    from rmqctl.rows.summaries import TransactionLsSummary
+
+#: Half messages whose final messages are looked for at once.
+_AT_ONCE = 10_000
 
 PENDING, ENDED, CHECKED = "pending", "ended", "checked"
 _CHECK_TIMES = transaction.PROPERTY_CHECK_TIMES.encode()
@@ -56,3 +66,92 @@ def halves(store: MessageStore, *, everything: bool = False) -> Iterator[Half]:
             else:
                 state = PENDING
             yield Half(record, state, successor)
+
+
+def finals_of(store: MessageStore, pending: Iterable[Record]) -> dict[int, int]:
+    """Final messages of these half messages that are stored already, because a commit was cut off
+    before it put the op message: physical offset of the half message → that of the final one
+    (bytes). Each target queue is passed once, and only records are read that have the size of a
+    final message, or that no unit names yet."""
+    wanted: dict[tuple[str, int], dict[int, int]] = {}
+    for half in pending:
+        if transaction.commit_problem(half) is not None:
+            continue
+        final = transaction.commit_message(half, store.body(half))
+        encoded = store.check_message(final)
+        if isinstance(encoded, EncodedMessage):
+            stored = encoded.message  # A delay level takes it to another queue.
+            sizes = wanted.setdefault((stored.topic, stored.queue_id), {})
+            sizes[half.physical_offset] = encoded.size
+    in_queues = (
+        records_of_sizes(store, topic, queue_id, min(sizes), set(sizes.values()))
+        for (topic, queue_id), sizes in wanted.items()
+    )
+    candidates = chain(chain.from_iterable(in_queues), undispatched(store) if wanted else ())
+    return {
+        record.prepared_transaction_offset: record.physical_offset
+        for record in candidates
+        if record.transaction_type == constants.TRANSACTION_COMMIT_TYPE
+        and record.prepared_transaction_offset in wanted.get((record.topic, record.queue_id), ())
+    }
+
+
+def half_messages(
+    store: MessageStore, now: int, *, everything: bool = False, group: str | None = None
+) -> Iterator[HalfMessageRow | TransactionLsSummary]:
+    """Rows ``half_message`` of the pending half messages (with ``everything`` of all), then
+    ``summary``."""
+    counts = dict.fromkeys((PENDING, ENDED, CHECKED), 0)
+    found = halves(store, everything=everything)
+    while some := list(islice(found, _AT_ONCE)):
+        finals = finals_of(store, (half.record for half in some if half.state == PENDING))
+        for half in some:
+            row = _half_row(store, half, now, finals.get(half.record.physical_offset))
+            if group not in (None, row["producer_group"]):
+                continue
+            counts[half.state] += 1
+            if everything or half.state == PENDING:
+                yield row
+    yield {
+        "type": "summary",
+        "pending": counts[PENDING],
+        "ended": counts[ENDED],
+        "checked": counts[CHECKED],
+    }
+
+
+def _half_row(
+    store: MessageStore, half: Half, now: int, final_offset: int | None
+) -> HalfMessageRow:
+    record = half.record
+    properties = record.properties
+    return {
+        "type": "half_message",
+        "physical_offset": record.physical_offset,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "state": half.state,
+        "real_topic": properties.get(constants.PROPERTY_REAL_TOPIC),
+        "real_queue_id": properties.get(constants.PROPERTY_REAL_QUEUE_ID),
+        "producer_group": properties.get(constants.PROPERTY_PRODUCER_GROUP),
+        "unique_key": properties.get(constants.PROPERTY_UNIQ_KEY),
+        "keys": properties.get(constants.PROPERTY_KEYS),
+        "check_times": transaction.check_times(properties),
+        "born_timestamp": record.born_timestamp,
+        "store_timestamp": record.store_timestamp,
+        "age_milliseconds": now - record.born_timestamp,
+        "final_offset": final_offset,
+        "broker_does": _broker_does(store, record, now) if half.state == PENDING else None,
+    }
+
+
+def _broker_does(store: MessageStore, record: Record, now: int) -> str:
+    """What a broker's check does with a pending half message: ``wait``, ``ask`` its producer, or
+    ``discard`` it (move it to ``TRANS_CHECK_MAX_TIME_TOPIC``)."""
+    properties, age = record.properties, now - record.born_timestamp
+    reserved = store.config.file_reserved_time * 3_600_000
+    checks = store.config.transaction_check_max
+    if transaction.check_times(properties) >= checks or age > reserved:
+        return "discard"
+    time_out = transaction.time_out_of(properties, store.config.transaction_time_out)
+    return "wait" if 0 <= age < time_out else "ask"
