@@ -269,7 +269,9 @@ print(json.dumps(sorted([row.physical_offset, row.status] for row in rows)))
 def java_environment(temporary: Path) -> dict[str, str]:
     """For a command whose Java starts fast and has its temporary files there."""
     options = f"{java_options()} -Djava.io.tmpdir={temporary}"
-    return os.environ | {"JDK_JAVA_OPTIONS": options, "TMPDIR": str(temporary)}
+    # Spark would take the directories of that name instead.
+    inherited = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"}
+    return inherited | {"JDK_JAVA_OPTIONS": options, "TMPDIR": str(temporary)}
 
 
 def python_without(directory: Path, *names: str) -> str:

@@ -127,9 +127,14 @@ def test_a_master_that_is_none_is_told_of(golden: object) -> None:
         done = run("stats", "--store", str(store), "--master", master)
         assert (done.returncode, len(done.stderr.splitlines())) == (5, 1)
         assert f"no master of Spark answers at {master}: connection refused. Start" in done.stderr
-    done = run("stats", "--store", str(store), "--master", "spark://host:no")
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "'no' is no port" in done.stderr
+    for master, said in (
+        ("spark://host:no", "'no' is no port"),
+        ("local[0]", "local[N] with N from 1 on"),
+        ("here", "Spark has no such master"),
+    ):
+        done = run("stats", "--store", str(store), "--master", master)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+        assert said in done.stderr
 
 
 @pytest.mark.slow
@@ -241,7 +246,7 @@ from pathlib import Path
 from rmqctl.spark.session.session import session
 
 with session("local[1]", dict([sys.argv[1:]]) if sys.argv[1:] else None) as spark:
-    counted = spark.sparkContext.parallelize(range(9), 3).map(lambda one: one).count()
+    counted = len(spark.sparkContext.parallelize(range(9), 3).map(lambda one: one).collect())
     conf = spark.sparkContext.getConf()
     place = conf.get("spark.python.unix.domain.socket.dir", "")
     made = os.listdir(place) if place else []
@@ -258,7 +263,9 @@ sys.exit(left)
     ("directories", "asked", "told"),
     [
         (1, [], [9, "true", True]),
-        # No socket has such a long name.
+        # Spark takes directories of up to 61 characters: 39 here, and those of the name.
+        (22, [], [9, "true", True]),
+        (23, [], [9, "false", False]),
         (40, [], [9, "false", False]),
         (1, ["spark.python.unix.domain.socket.enabled", "false"], [9, "false", False]),
     ],

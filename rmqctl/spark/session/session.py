@@ -43,11 +43,15 @@ _QUERIES = {
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     TIMES: MICROSECONDS,
 }
-#: The most bytes of a socket's path, and the bytes of the name that PySpark gives to a socket in
-#: its directory (``/.``, a UUID, ``.sock``).
-_SOCKET_PATH, _SOCKET_NAME = 107, 43
+#: The most characters that Spark takes for the directory of its sockets
+#: (``Python#PYTHON_UNIX_DOMAIN_SOCKET_DIR``): the path of a socket has 107 bytes.
+_SOCKET_DIRECTORY = 61
 _TOP = Path(__file__).parents[3]
 _PACKAGES = ("rmqctl", "formats")
+#: The masters that Spark takes (``SparkContext#createTaskScheduler``), and those of Connect.
+_MASTERS = re.compile(
+    r"local(\[([1-9]\d*|\*)(\s*,\s*\d+)?\])?|local-cluster\[.+\]|yarn|(spark|sc|k8s)://.+"
+)
 
 
 class NoMaster(RmqctlError):
@@ -95,10 +99,14 @@ def _on_loopback(master: str) -> bool:
 
 
 def check_master(master: str) -> None:
-    """Checks the address of a standalone master or a Connect server.
+    """Checks the form of a master, and the address of a standalone master or a Connect server.
 
+    :raises UsageError: there is no such master.
     :raises NoMaster: nothing listens there.
     """
+    if _MASTERS.fullmatch(master) is None:
+        forms = "local[*], local[N] with N from 1 on, spark://HOST:7077, sc://HOST, yarn, k8s://URL"
+        raise UsageError(reason=f"--master {master}: Spark has no such master. It takes {forms}.")
     match = re.match(r"(spark|sc)://([^/;]+)", master)
     if match is None:
         return
@@ -276,7 +284,7 @@ def _sockets(place: str) -> dict[str, str]:
     """The settings with which Java and Python use Unix sockets in a directory, if its name is short
     enough. With TCP most tasks wait for a delayed acknowledgement, for 40 ms.
     """
-    if len(os.fsencode(place)) + _SOCKET_NAME > _SOCKET_PATH:
+    if len(os.fsencode(place)) > _SOCKET_DIRECTORY:
         return {}
     return {
         "spark.python.unix.domain.socket.enabled": "true",
