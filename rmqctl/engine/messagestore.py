@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import paths, writing
 from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.log.end import LogEnd
 from rmqctl.engine.settings.clock import system_clock
@@ -192,7 +192,7 @@ class WritableStore(MessageStore):
             try:
                 self.root.mkdir(parents=True)
             except OSError as error:
-                raise paths.writing_error(self.root, error) from error
+                raise writing.writing_error(self.root, error) from error
         # A writer that was killed at once may have left lock and abort.
         left = {paths.LOCK, paths.ABORT}
         if not (self._create and {path.name for path in self.root.iterdir()} <= left):

@@ -19,7 +19,7 @@ from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import PAGE, MappedFile, reserved_chunk
 from rmqctl.engine.files.pagelock import mlock, munlock
-from rmqctl.engine.files.paths import Forced
+from rmqctl.engine.files.writing import Forced
 from rmqctl.errors import CannotRead, CannotWrite, SymbolicLinkRefused
 
 BLOCK = 4096

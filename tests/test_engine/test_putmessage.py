@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from formats import constants
-from rmqctl.engine.files import filequeuewriter, mappedfile, paths
+from rmqctl.engine.files import filequeuewriter, mappedfile, writing
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
@@ -500,14 +500,14 @@ def test_a_queue_file_gets_its_name_with_its_first_unit(
     """A broker that starts on an empty one sees a unit there
     (``ConsumeQueue#truncateDirtyLogicFiles``): a kill must not leave it."""
     heads: list[bytes] = []
-    real = paths._name
+    real = writing._name
 
     def name(descriptor: int, *arguments: Any) -> None:
         if "consumequeue" in str(os.readlink(f"/proc/self/fd/{descriptor}")):
             heads.append(os.pread(descriptor, 20, 0))
         real(descriptor, *arguments)
 
-    monkeypatch.setattr(paths, "_name", name)
+    monkeypatch.setattr(writing, "_name", name)
     with opened(tmp_path / "s", mapped_file_size_consume_queue=200) as store:
         if is_behind:
             store.start()
@@ -552,7 +552,7 @@ def test_a_file_system_without_unnamed_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There files are made under their names, also those that room is made in beforehand."""
-    monkeypatch.setattr(paths, "_open_unnamed", lambda directory: -1)
+    monkeypatch.setattr(writing, "_open_unnamed", lambda directory: -1)
     with opened(tmp_path / "s", mapped_file_size_consume_queue=200) as store:
         count = put_all_ways(store)
         ends = [store.consume_queue("T", queue_id) for queue_id in (0, 1, 2)]
@@ -987,7 +987,7 @@ def test_an_interrupt_on_the_way_to_a_file_closes_nothing_twice(
 
     monkeypatch.setattr(os, "close", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        paths.open_for_writing(tmp_path, tmp_path / "a/b/file")
+        writing.open_for_writing(tmp_path, tmp_path / "a/b/file")
     assert len(closed) == len(set(closed)) == 2
 
 

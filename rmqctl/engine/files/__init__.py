@@ -23,4 +23,5 @@ Other rooms use:
 - :mod:`~rmqctl.engine.files.shown`
 - :mod:`~rmqctl.engine.files.unfinished`
 - :mod:`~rmqctl.engine.files.writeback`
+- :mod:`~rmqctl.engine.files.writing`
 """

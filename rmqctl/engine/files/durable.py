@@ -7,8 +7,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from rmqctl.engine.files.paths import writing_error
 from rmqctl.engine.files.unfinished import BESIDE
+from rmqctl.engine.files.writing import writing_error
 from rmqctl.errors import CannotWrite
 
 

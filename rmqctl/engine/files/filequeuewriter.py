@@ -16,7 +16,7 @@ from rmqctl.engine.files.filequeue import (
     sync_files,
 )
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.files.paths import Forced, remove_file
+from rmqctl.engine.files.writing import Forced, remove_file
 from rmqctl.errors import CannotRead, CannotWrite
 
 
@@ -158,7 +158,7 @@ class MappedFileQueueWriter(MappedFileQueue):
 
     def remove_from(self, offset: int) -> None:
         """Removes the files that begin at ``offset`` or behind it, the last one first. Errors as in
-        :func:`~rmqctl.engine.files.paths.remove_file`."""
+        :func:`~rmqctl.engine.files.writing.remove_file`."""
         while self._offsets and self._offsets[-1] >= offset:
             path = self.entries[-1].path
             self._open.forget(self._offsets[-1])

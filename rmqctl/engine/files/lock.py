@@ -23,8 +23,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 
-from rmqctl.engine.files.paths import LOCK, open_for_writing, writing_error
+from rmqctl.engine.files.paths import LOCK
 from rmqctl.engine.files.unfinished import check_not_amid_repair
+from rmqctl.engine.files.writing import open_for_writing, writing_error
 from rmqctl.errors import StoreInUse
 
 #: Device and inode: one file, whatever its names are.

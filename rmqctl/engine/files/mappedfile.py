@@ -18,12 +18,12 @@ from pathlib import Path
 from rmqctl.engine.files.advice import expect_zeros, want_all
 from rmqctl.engine.files.dirty import DirtyRange, Unsynced
 from rmqctl.engine.files.extents import ZEROS, end_of_first_data, extents, length_of_data, write_at
-from rmqctl.engine.files.paths import (
+from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.engine.files.writing import (
     Forced,
     create_file,
     create_unnamed,
     name_file,
-    open_for_reading,
     open_for_writing,
 )
 from rmqctl.errors import CannotRead

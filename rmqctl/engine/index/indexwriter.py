@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from formats.constants import DEFAULT_MAX_INDEX_NUM
 from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.files.paths import Forced, remove_file
+from rmqctl.engine.files.writing import Forced, remove_file
 from rmqctl.engine.index.header import IndexHeader, first_header
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService
@@ -102,7 +102,7 @@ class IndexServiceWriter(IndexService):
 
     def remove(self, path: Path) -> None:
         """Removes a file for good. Raises what
-        :func:`~rmqctl.engine.files.paths.remove_file` raises."""
+        :func:`~rmqctl.engine.files.writing.remove_file` raises."""
         self.close()
         remove_file(self.root, path)
         self.paths.remove(path)

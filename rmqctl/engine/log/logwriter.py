@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import writing
 from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.filequeue import FileEntry, sync_files
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
@@ -316,7 +316,7 @@ class CommitLogWriter(CommitLog):
             data[at : at + RECORD_HEAD] = bytes(RECORD_HEAD)
             heads.append((start + at, head))
             at += max(BLANK.unpack(head)[0], RECORD_HEAD)
-        descriptor = paths.open_for_writing(self.files.root_of(entry.path), entry.path)
+        descriptor = writing.open_for_writing(self.files.root_of(entry.path), entry.path)
         try:
             write_at(descriptor, data, start)
             with mmap.mmap(descriptor, entry.size) as file:

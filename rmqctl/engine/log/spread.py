@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import writing
 from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile
@@ -112,5 +112,5 @@ class MultiPathMappedFileQueueWriter(_FromSeveral, MappedFileQueueWriter):
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise paths.writing_error(directory, error) from error
+            raise writing.writing_error(directory, error) from error
         return directory

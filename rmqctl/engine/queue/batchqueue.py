@@ -16,7 +16,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats import layouts
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import writing
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS, MappedFileQueue
 
 if TYPE_CHECKING:
@@ -267,6 +267,6 @@ class BatchQueueTableWriter:
     def _write(self, topic: str, queue_id: int, queue: _Queue) -> None:
         directory = self._directory / topic / str(queue_id)
         path = directory / f"{queue.start:0{FILE_NAME_DIGITS}d}"
-        os.close(paths.create_file(self._root, path, self._file_size, bytes(queue.pending)))
+        os.close(writing.create_file(self._root, path, self._file_size, bytes(queue.pending)))
         queue.start += self._file_size
         queue.pending.clear()

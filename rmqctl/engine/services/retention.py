@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import paths, writing
 from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.queue.ends import queue_end
@@ -294,5 +294,5 @@ def remove(removals: Iterable[Removal], done: Callable[[Removal], None]) -> None
         store is valid.
     """
     for removal in removals:
-        paths.remove_file(removal.root, removal.path)
+        writing.remove_file(removal.root, removal.path)
         done(removal)

@@ -11,7 +11,7 @@ from formats import layouts
 from formats.constants import CHECKPOINT_FILE_SIZE
 from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.files.paths import open_for_writing
+from rmqctl.engine.files.writing import open_for_writing
 
 _FIELDS = Struct(layouts.CHECKPOINT.format)
 _TIMESTAMPS = Struct(">" + "".join(field.code for field in layouts.CHECKPOINT.fields[:3]))

@@ -18,7 +18,7 @@ from typing import Any
 
 from formats.constants import LMQ_PREFIX
 from rmqctl.engine.files.extents import write_at
-from rmqctl.engine.files.paths import open_for_writing, writing_error
+from rmqctl.engine.files.writing import open_for_writing, writing_error
 from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.state.persist import check_persist, persist
 from rmqctl.errors import ConfigFileUnreadable

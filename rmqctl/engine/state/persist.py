@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from rmqctl.engine.files.durable import ReplacedInDoubt
-from rmqctl.engine.files.paths import NOT_REGULAR, parent_directory
+from rmqctl.engine.files.paths import NOT_REGULAR
+from rmqctl.engine.files.writing import parent_directory
 from rmqctl.engine.state.brokerjson import BACKUP, CONFIG
 
 #: What a file is called on its way, behind its name.

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from formats import constants, layouts
 from formats.text import join_properties, split_properties
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import paths, writing
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.form import room_of
@@ -199,7 +199,7 @@ def write_log_file(
         mapped.close()
         building.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise paths.writing_error(place, error) from error
+            raise writing.writing_error(place, error) from error
         raise
 
 

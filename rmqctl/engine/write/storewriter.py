@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import paths, writing
 from rmqctl.engine.flush.services import GroupCommitRequest
 from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
@@ -394,7 +394,7 @@ class StoreWriter:
         try:
             self.flusher.flush(is_closing=is_clean)
             if is_clean:
-                paths.remove_file(self.root, self.root / paths.ABORT)
+                writing.remove_file(self.root, self.root / paths.ABORT)
                 self.flusher.closed()
         except OSError as error:
             raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error

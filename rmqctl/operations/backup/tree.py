@@ -14,7 +14,7 @@ from rmqctl.engine.files.durable import sync_directories
 from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.files.paths import Forced, create_file, open_for_writing
+from rmqctl.engine.files.writing import Forced, create_file, open_for_writing
 from rmqctl.errors import CannotRead
 from rmqctl.operations.backup.content import Content, Extent, Piece, runs_of_data
 from rmqctl.operations.backup.errors import BackupNotFound, BackupUnsound

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl import __version__
 from rmqctl.engine.files.newdirectory import lock_directory
-from rmqctl.engine.files.paths import writing_error
+from rmqctl.engine.files.writing import writing_error
 from rmqctl.errors import CannotRead, CannotWrite
 from rmqctl.operations.fleet.looking import fields
 from rmqctl.operations.fleet.stores import FleetStore

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from formats.constants import LONG_MAX, PRE_BLANK_UNIT
-from rmqctl.engine.files import durable, paths
+from rmqctl.engine.files import durable, paths, writing
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
 from rmqctl.engine.queue.consumequeue import UNIT, is_ext_addr
@@ -69,7 +69,7 @@ def _keep_ended_batch_queues(
         if start % file_size or start + file_size > LONG_MAX or len(units) > _MOST_BEFORE:
             continue
         path = directory / f"{start:0{FILE_NAME_DIGITS}d}"
-        os.close(paths.create_file(building, path, file_size, units))
+        os.close(writing.create_file(building, path, file_size, units))
         written += 1
     return written
 
@@ -121,6 +121,6 @@ def write_last_units(building: Path, ends: Iterable[LastUnit], file_size: int) -
         before = UNIT.pack(*PRE_BLANK_UNIT) * ((position - start) // UNIT.size)
         unit = UNIT.pack(end.physical_offset, size, end.tags_code or 0)
         path = directory / f"{start:0{FILE_NAME_DIGITS}d}"
-        os.close(paths.create_file(building, path, file_size, before + unit))
+        os.close(writing.create_file(building, path, file_size, before + unit))
         written += 1
     return written

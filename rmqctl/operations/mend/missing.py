@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.engine.derive.writer import DerivedWriter, group_by_queue, units_lost_in
 from rmqctl.engine.dispatch.batches import filled_bytes, without_place
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import paths, writing
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.record.record import Damage
@@ -74,7 +74,7 @@ def add_missing(
             # The structure that was not asked for catches up as it does whenever a store is opened.
             store.catch_up()
         except OSError as error:
-            raise paths.writing_error(root, error) from error
+            raise writing.writing_error(root, error) from error
         return summary
 
 

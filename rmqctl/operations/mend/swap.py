@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import paths, writing
 from rmqctl.engine.files.durable import remove_tree, sync_directory
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import KEPT_BY_REBUILD
@@ -71,7 +71,7 @@ def purge(root: Path) -> list[Path]:
         for path in kept:
             shutil.rmtree(path)
     except OSError as error:
-        raise paths.writing_error(error.filename or root, error) from error
+        raise writing.writing_error(error.filename or root, error) from error
     finally:
         if lock is not None:
             lock.release()

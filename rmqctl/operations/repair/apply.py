@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.engine.files import durable, paths
+from rmqctl.engine.files import durable, paths, writing
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import JOURNAL, KEPT_BY_REPAIR, REPAIR, is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
@@ -200,7 +200,7 @@ def _begin_again(root: Path, backup: Path) -> None:
     try:
         durable.put_in_place(backup, root / REPAIR)
     except OSError as error:
-        raise paths.writing_error(backup, error) from error
+        raise writing.writing_error(backup, error) from error
 
 
 def _check(root: Path, config: MessageStoreConfig) -> None:

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.files.paths import open_for_writing
+from rmqctl.engine.files.writing import open_for_writing
 from rmqctl.errors import CannotRead
 
 _PIECE = 1 << 20

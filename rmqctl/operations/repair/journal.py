@@ -22,7 +22,7 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from formats.constants import INT_MAX, LONG_MAX
-from rmqctl.engine.files import durable, paths
+from rmqctl.engine.files import durable, paths, writing
 from rmqctl.engine.files.unfinished import JOURNAL, KEPT_BY_REPAIR, REPAIR
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import CannotWrite, ConfigFileUnreadable
@@ -308,7 +308,7 @@ class Mover:
         try:
             durable.sync_directory(self._directory)
         except OSError as error:  # A repair that could be ended is none any more.
-            raise paths.writing_error(self._directory, error) from error
+            raise writing.writing_error(self._directory, error) from error
         with suppress(OSError):  # The store is as it was: who repairs next removes the rest.
             if is_all_back:
                 shutil.rmtree(self._directory)

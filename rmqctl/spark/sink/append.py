@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from formats import constants
 from formats.text import decode_properties
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import writing
 from rmqctl.engine.files.durable import sync_directory
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.messagestore import MessageStore, WritableStore
@@ -131,7 +131,7 @@ class Appending:
                 sync_directory(above)
             read_note(self._place)
         except OSError as error:
-            raise paths.writing_error(self._place, error) from error
+            raise writing.writing_error(self._place, error) from error
         finally:
             lock.release()
 
@@ -160,7 +160,7 @@ class Appending:
         except FileNotFoundError as error:
             raise NotShared(path=self.root) from error
         except OSError as error:
-            raise paths.writing_error(path, error) from error
+            raise writing.writing_error(path, error) from error
         return Aside(path.name, messages)
 
     # --- by the driver -------------------------------------------------------------------------

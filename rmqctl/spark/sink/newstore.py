@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from rmqctl.engine.derive.writer import DerivedWriter
 from rmqctl.engine.dispatch.rules import Dispatcher
-from rmqctl.engine.files import paths
+from rmqctl.engine.files import paths, writing
 from rmqctl.engine.files.durable import sync_directories, sync_directory
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
@@ -127,7 +127,7 @@ class NewStore:
         except FileNotFoundError as error:
             raise NotShared(path=self.name) from error
         except OSError as error:
-            raise paths.writing_error(path, error) from error
+            raise writing.writing_error(path, error) from error
         queues, counts = tuple(encoder.queues), tuple(encoder.counts)
         return SetAside(Run(writer.path, queues, counts, writer.records, writer.has_multi))
 
@@ -231,7 +231,7 @@ def _settle(run: tuple[Run, Any], dispatcher: Dispatcher) -> Run:
     try:
         return settle_multi(*run, dispatcher)
     except OSError as error:
-        raise paths.writing_error(run[0].path, error) from error
+        raise writing.writing_error(run[0].path, error) from error
 
 
 def with_threads(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
