@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from rmqctl.engine.files import paths, writing
+from rmqctl.engine.files import owner, paths, writing
 from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.log.end import LogEnd
 from rmqctl.engine.settings.clock import system_clock
@@ -190,7 +190,7 @@ class WritableStore(MessageStore):
         check_new_queue_files(self.root, self.config)
         if self._create and not self.root.exists():
             try:
-                self.root.mkdir(parents=True)
+                owner.make_directories(self.root)
             except OSError as error:
                 raise writing.writing_error(self.root, error) from error
         # A writer that was killed at once may have left lock and abort.

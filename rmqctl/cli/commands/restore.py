@@ -39,7 +39,8 @@ def command(settings: Settings, backups: tuple[str, ...], output: Path, dry_run:
 
     Name the backups in any order, with the full one among them; the newest says what the store is.
     The store appears when every file has been written, read again, and found equal to what was
-    backed up. Files get their old permissions and times, and belong to the user who restores them.
+    backed up. Files get their old permissions and times. They belong to the user who restores them;
+    root gives them to the owner of the directory around the store.
 
     Prints rows of type backup, in the order in which they are put together, then a summary.
     """

@@ -18,6 +18,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.files.opencache`
 - :mod:`~rmqctl.engine.files.openfiles`
 - :mod:`~rmqctl.engine.files.owndirectory`
+- :mod:`~rmqctl.engine.files.owner`
 - :mod:`~rmqctl.engine.files.pagelock`
 - :mod:`~rmqctl.engine.files.paths`
 - :mod:`~rmqctl.engine.files.shown`

@@ -7,6 +7,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from rmqctl.engine.files.owner import hand_over_tree
 from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.engine.files.writing import writing_error
 from rmqctl.errors import CannotWrite
@@ -59,11 +60,13 @@ def _refused(error: OSError) -> None:
 
 
 def put_in_place(built: Path, place: Path) -> None:
-    """Renames ``built`` to ``place``, durably. Nothing stands there, or an empty directory.
+    """Renames ``built`` to ``place``, durably. Nothing stands there, or an empty directory. What
+    root has built belongs to the owner of the directory that it comes into.
 
     :raises OSError: the system refuses. ``built`` then has its old name again, so that the caller
         can try once more.
     """
+    hand_over_tree(built, place.parent)
     os.rename(built, place)
     try:
         sync_directory(place.parent)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rmqctl.engine.files.durable import put_in_place
+from rmqctl.engine.files.owner import make_directories
 from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.errors import CannotWrite, NoDirectoryToWriteTo, OutputExists, OutputInUse
 
@@ -82,7 +83,7 @@ def made_anew(building: Path, place: Path, *, is_kept: bool = False) -> int:
     """
     if building.is_symlink() or (building.exists() and not building.is_dir()):
         raise NoDirectoryToWriteTo(path=str(building))
-    building.mkdir(parents=True, exist_ok=True)
+    make_directories(building)
     lock = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     lock_directory(lock, place)
     try:

@@ -1,7 +1,8 @@
 """How a writer opens, makes and removes the files of a store.
 
 Every path is opened component by component below the store's root, and no symbolic link is
-followed.
+followed. What root makes belongs to the owner of the directory that it is in
+(:mod:`~rmqctl.engine.files.owner`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from rmqctl.engine.files.extents import write_at
+from rmqctl.engine.files.owner import hand_over
 from rmqctl.engine.files.paths import NOT_REGULAR
 from rmqctl.errors import (
     CannotWrite,
@@ -43,6 +45,7 @@ def open_for_writing(root: Path, path: Path, *, create: bool = False) -> int:
             if not create:
                 raise
             descriptor = os.open(path.name, flags | os.O_CREAT, 0o644, dir_fd=directory)
+            hand_over(descriptor, directory)
             made = True
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -77,6 +80,7 @@ def create_file(
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(path.name, flags, 0o644, dir_fd=directory)
         try:
+            hand_over(descriptor, directory)
             os.ftruncate(descriptor, size)
             write_at(descriptor, head, 0)
             if not named:
@@ -104,6 +108,7 @@ def create_unnamed(root: Path, path: Path, size: int, forced: Forced = Forced.AL
         descriptor = _open_unnamed(directory)
         if descriptor >= 0:
             try:
+                hand_over(descriptor, directory)
                 os.ftruncate(descriptor, size)
             except BaseException:
                 os.close(descriptor)
@@ -198,7 +203,9 @@ def _open_directory(parent: int, place: Path, create: bool, forced: Forced) -> i
     os.mkdir(name, 0o755, dir_fd=parent)
     if forced >= Forced.ALL:
         os.fsync(parent)
-    return os.open(name, flags, dir_fd=parent)
+    made = os.open(name, flags, dir_fd=parent)
+    hand_over(made, parent)
+    return made
 
 
 def writing_error(path: Path | str, error: OSError) -> Exception:

@@ -17,6 +17,7 @@ from rmqctl.engine.files import writing
 from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.owner import make_directories
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.settings.logdirectories import LogDirectories, is_spread, log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -110,7 +111,7 @@ class MultiPathMappedFileQueueWriter(_FromSeveral, MappedFileQueueWriter):
         directories = self._directories.appendable
         directory = directories[file_from_offset // self.file_size % len(directories)]
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directories(directory)
         except OSError as error:
             raise writing.writing_error(directory, error) from error
         return directory

@@ -40,11 +40,7 @@ def persist(root: Path, name: str, text: str, *, keep_backup: bool = False) -> N
     """
     check_persist(root, name, keep_backup=keep_backup)
     path = root / CONFIG / name
-    is_new = not path.parent.exists()
     with parent_directory(root, path, True) as directory:
-        if is_new and os.geteuid() == 0:
-            owner = os.stat(root)
-            os.fchown(directory, owner.st_uid, owner.st_gid)
         before = _content(directory, name)
         for temporary in temporaries(name):  # What a killed writer has left.
             with suppress(FileNotFoundError):

@@ -19,6 +19,7 @@ from pathlib import Path
 from rmqctl.engine.files import paths, writing
 from rmqctl.engine.files.durable import remove_tree, sync_directory
 from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.owner import hand_over_tree, make_directories
 from rmqctl.engine.files.unfinished import KEPT_BY_REBUILD
 from rmqctl.errors import CannotWrite, NoDirectoryToWriteTo, SymbolicLinkRefused
 
@@ -109,14 +110,16 @@ def _stand(root: Path, staging: Path, relative: Path) -> tuple[bool, bool]:
 
 def swap(root: Path, staging: Path, kept: Path, relative: Path) -> None:
     """Moves the directory ``relative`` of ``root`` to ``kept``, and that of the staging directory
-    into its place. Either may be absent.
+    into its place. Either may be absent. What root has built gets the owner of what it replaces.
 
     :raises SymbolicLinkRefused: a part of the path is a link.
     """
     target, fresh, old = root / relative, staging / relative, kept / relative
     refuse_links(root, relative)
+    if fresh.exists():
+        hand_over_tree(fresh, target if target.exists() else root)
     if target.exists():
-        old.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(old.parent)
         if fresh.exists():
             # First to where the old one will be: a later run clears only ``staging``.
             fresh.rename(old)
@@ -124,7 +127,7 @@ def swap(root: Path, staging: Path, kept: Path, relative: Path) -> None:
         else:
             target.rename(old)
     elif fresh.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(target.parent)
         fresh.rename(target)
     for directory in {target.parent, old.parent, kept, root}:
         if directory.exists():
@@ -191,6 +194,7 @@ def make_staging(staging: Path) -> None:
     remove_tree(staging)
     try:
         staging.mkdir()
+        hand_over_tree(staging, staging.parent)
     except FileExistsError as error:
         raise NoDirectoryToWriteTo(path=str(staging)) from error
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.engine.files import durable, paths, writing
 from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.owner import hand_over_tree
 from rmqctl.engine.files.unfinished import JOURNAL, KEPT_BY_REPAIR, REPAIR, is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.state.laterversions import check_understood
@@ -219,6 +220,7 @@ def _staged(
     try:
         _remove_staged(root)
         directory.mkdir()
+        hand_over_tree(directory, root)
         durable.sync_directory(root)
         durable.write_whole(directory / PLAN, plan_text(plan).encode())
         journal = stage(root, config, plan, progress, jobs)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.engine.files import durable, paths, writing
+from rmqctl.engine.files.owner import make_directories
 from rmqctl.engine.files.unfinished import JOURNAL, KEPT_BY_REPAIR, REPAIR
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import CannotWrite, ConfigFileUnreadable
@@ -252,7 +253,7 @@ class Mover:
         target, _, new = self._places(move)
         refuse_links(self._root, Path(move.path).parent)
         if move.new is not None and not os.path.lexists(new):
-            new.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(new.parent)
             os.rename(target, new)
             durable.sync_directory(target.parent)
 
@@ -353,10 +354,7 @@ def make_directory(root: Path, name: str) -> None:
     """Makes a directory in the store, with the store's owner."""
     path = root / name
     if not path.is_dir():
-        path.mkdir()
-        if os.geteuid() == 0:
-            owner = root.stat()
-            os.chown(path, owner.st_uid, owner.st_gid)
+        make_directories(path)
         durable.sync_directory(path.parent)
 
 

@@ -15,6 +15,7 @@ from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.owner import hand_over_tree, make_directories
 from rmqctl.engine.files.unfinished import REPAIR
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.state import brokerjson, fastjson
@@ -65,7 +66,7 @@ class _Stage:
         self._root, self._config, self._plan = root, config, plan
         self._directory = root / REPAIR
         self._new = self._directory / NEW
-        self._new.mkdir()
+        make_directories(self._new)
 
     def _steps(self, *actions: str) -> list[Step]:
         return [step for step in self._plan.steps if step.action in actions]
@@ -99,19 +100,13 @@ class _Stage:
         the old away."""
         refuse_links(self._root, Path(path).parent)
         kept = kept_place(self._directory, steps[0], path)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        self._belongs_to_the_store(self._new / path)
+        make_directories(kept.parent)
+        if (self._new / path).exists():
+            hand_over_tree(self._new / path, self._root)
         new = fingerprint(self._new / path)
         above = reversed(Path(path).parents)
         made = [str(one) for one in above if new is not None and not (self._root / one).is_dir()]
         return Move(path, steps, fingerprint(self._root / path), new, tuple(made))
-
-    def _belongs_to_the_store(self, built: Path) -> None:
-        """Gives files that root has built the store's owner, as whom its broker writes them."""
-        if os.geteuid() == 0 and built.exists():
-            owner = self._root.stat()
-            for path in (built, *built.rglob("*")):
-                os.chown(path, owner.st_uid, owner.st_gid)
 
     # --- one action each -----------------------------------------------------------------
 
@@ -131,7 +126,7 @@ class _Stage:
         """Keeps a copy of the bytes that become zeros; the move that makes them zeros."""
         path, position, length = (step.what[name] for name in ("path", "position", "length"))
         kept = kept_tail(self._directory, step.number, path, position)
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(kept.parent)
         file = MappedFile.open(self._root / path)
         try:
             end = self._plan.premises.log["end_offset"]
@@ -206,7 +201,7 @@ class _Stage:
         else:
             text = brokerjson.read_text(Path(f"{before}{brokerjson.BACKUP}"))
         fresh = self._new / path
-        fresh.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(fresh.parent)
         durable.write_whole(fresh, text.encode())
         self._like(before if before.is_file() else Path(f"{before}{brokerjson.BACKUP}"), fresh)
 
