@@ -5,7 +5,21 @@ data about damage: it is yielded. An *error* is raised, and only where the comma
 Every message says what is wrong and where, what was expected and found, and the next step.
 """
 
+import errno
+import os
 from typing import ClassVar
+
+#: What helps where not the disk refused, but a limit of this process: by the system's words.
+_LIMITS = {
+    os.strerror(errno.EMFILE): "Raise the limit of open files (`ulimit -n`).",
+    os.strerror(errno.ENFILE): "Raise the system's limit of open files (`sysctl fs.file-max`).",
+    os.strerror(errno.ENOMEM): (
+        "Raise the limit of memory (`ulimit -v`) or of maps (`sysctl vm.max_map_count`)."
+    ),
+    os.strerror(errno.EFBIG): (
+        "Raise the limit of file sizes (`ulimit -f`), or take a file system for larger files."
+    ),
+}
 
 
 class RmqctlError(Exception):
@@ -169,39 +183,58 @@ class NotWritable(RmqctlError):
     exit_code = 4
 
 
-class CannotRead(RmqctlError):
+def system_step(reason: object, otherwise: str) -> str:
+    """The next step where the system has refused something.
+
+    :param reason: the system's words.
+    :param otherwise: the step if no limit of this process was the reason.
+    """
+    return _LIMITS.get(str(reason), otherwise)
+
+
+class SystemRefused(RmqctlError):
+    """The system has refused something. ``step`` is for all reasons but the limits of a process."""
+
+    def _filled(self, step: str) -> str:
+        return super()._filled(system_step(self.values.get("reason"), step))
+
+
+class CannotRead(SystemRefused):
     """The system refused the read. This says nothing about the bytes."""
 
-    template = "cannot read {path}: {reason}. Check its owner, its permissions and the disk."
+    template = "cannot read {path}: {reason}."
+    step = "Check its owner, its permissions and the disk."
 
 
 class NotAFile(CannotRead):
     """A directory, or another thing, in the place of a file."""
 
-    template = "cannot read {path}: {reason}. See what it is (`ls -ld`): a file belongs there."
+    template = "cannot read {path}: {reason}."
+    step = "See what it is (`ls -ld`): a file belongs there."
 
 
-class CannotWrite(RmqctlError):
-    template = (
-        "cannot write {path}: {reason}. The store stays valid. Check owner, mount and free space, "
-        "then try again."
-    )
+class CannotWrite(SystemRefused):
+    template = "cannot write {path}: {reason}. The store stays valid."
+    step = "Check owner, mount and free space, then try again."
 
 
 class NoFileToWrite(CannotWrite):
     """A write found a directory, or another thing, in the place of a file."""
 
-    template = "cannot write {path}: {reason}. See what it is (`ls -ld`): a file belongs there."
+    template = "cannot write {path}: {reason}."
+    step = "See what it is (`ls -ld`): a file belongs there."
 
 
 class NoDirectoryToWriteTo(CannotWrite):
-    template = "cannot write into {path}: it is no directory. See what it is (`ls -ld`)."
+    template = "cannot write into {path}: it is no directory."
+    step = "See what it is (`ls -ld`)."
 
 
 class CannotWriteThere(CannotWrite):
     """A place where rmqctl writes no file, even if the system lets it."""
 
-    template = "cannot write {path}: {reason}. Name another place."
+    template = "cannot write {path}: {reason}."
+    step = "Name another place."
 
 
 class SymbolicLinkRefused(RmqctlError):

@@ -15,7 +15,7 @@ from rmqctl.cli.output import note, say
 from rmqctl.cli.pasted import forget
 from rmqctl.cli.sink import has_reader_gone, let_stderr_go, silence_stdout
 from rmqctl.engine.files.openfiles import allow_open_files
-from rmqctl.errors import InternalError, RmqctlError
+from rmqctl.errors import InternalError, RmqctlError, system_step
 
 _COMMANDS = "rmqctl.cli.commands."
 #: Exit codes of exceptions that are not rmqctl's own errors.
@@ -200,9 +200,10 @@ def _invoke(arguments: list[str]) -> int:
         if _wants_traceback() or (isinstance(error, BrokenPipeError) and has_reader_gone()):
             raise
         where = f"{error.filename}: " if error.filename else ""
+        step = system_step(error.strerror, "Check owner, permissions and disk.")
         note(
             f"error: {where}{error.strerror or error}. The system refused, which says nothing "
-            "about the store: check owner, permissions and disk."
+            f"about the store. {step}"
         )
         return _SYSTEM_REFUSES
     except MemoryError:

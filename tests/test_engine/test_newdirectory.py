@@ -29,3 +29,10 @@ def test_an_error_of_another_place_stays_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(CannotWrite) as caught, new_directory(tmp_path / "new"):
         raise CannotWrite(path=other, reason=FULL)
     assert (caught.value.path, caught.value.reason) == (other, FULL)
+
+
+def test_a_directory_that_could_not_be_made_continues_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CannotWrite) as told, new_directory(tmp_path / "file/new", is_kept=True):
+        pass
+    assert "continues" not in str(told.value)

@@ -18,8 +18,9 @@ class ReplacedInDoubt(CannotWrite):
 
     template = (
         "{path} has its new content, but its name could not be forced to disk: {reason}. A loss of "
-        "power may bring the old content back. Check the disk before you rely on either."
+        "power may bring the old content back."
     )
+    step = "Check the disk before you rely on either."
 
 
 def remove_tree(path: Path) -> None:

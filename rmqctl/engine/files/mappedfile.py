@@ -95,7 +95,8 @@ class MappedFile:
             )
         except (OSError, ValueError) as error:
             os.close(descriptor)
-            raise CannotRead(path=str(path), reason=str(error)) from error
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise CannotRead(path=str(path), reason=reason) from error
         self._close_descriptor = weakref.finalize(self, os.close, descriptor)
 
     @classmethod

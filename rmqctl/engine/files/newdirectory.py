@@ -54,7 +54,7 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
 
 
 def _cannot_build(reason: str, building: Path, place: Path, is_kept: bool) -> CannotWrite:
-    if is_kept:
+    if is_kept and building.is_dir():
         reason += f"; what is written stays in {building}, and the same command continues it"
     return CannotWrite(path=str(place), reason=reason)
 

@@ -27,9 +27,10 @@ class StoredNotClosed(CannotWrite):
 
     template = (
         "{path}: what was put is stored, and the store could not be closed: {reason}. Do not put "
-        "it again: the log has it. Check owner, mount and free space; then `rmqctl flush`, or the "
-        "next command that writes, brings the rest in order."
+        "it again: the log has it. `rmqctl flush`, or the next command that writes, brings the "
+        "rest in order."
     )
+    step = "Check owner, mount and free space before that."
 
 
 def put_one(

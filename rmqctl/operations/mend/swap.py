@@ -36,9 +36,9 @@ class SwapCutOff(CannotWrite):
 
     template = (
         "cannot write {path}: {reason}. Some of {names} are new and some are the former ones, of "
-        "which those that are replaced lie in {kept}. Mend that, and run the command again; it "
-        "makes all of them anew."
+        "which those that are replaced lie in {kept}."
     )
+    step = "Mend that, and run the command again; it makes all of them anew."
 
 
 def kept_name() -> str:

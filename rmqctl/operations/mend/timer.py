@@ -50,9 +50,9 @@ class TimerCutOff(CannotWrite):
 
     template = (
         "cannot write {path}: {reason}. The messages are all there, but the timer is not whole, "
-        "and no broker of 5.x starts on the store. Check owner, mount and free space; then "
-        "`rmqctl timer rebuild` makes the timer anew.{kept}"
+        "and no broker of 5.x starts on the store.{kept}"
     )
+    step = "Check owner, mount and free space; then `rmqctl timer rebuild` makes the timer anew."
 
 
 def rebuild_timer(
