@@ -97,6 +97,7 @@ def cli() -> None:
 
 def main() -> None:
     """The console script."""
+    _begin_in_utf8()
     if sys.stdin is None:
         # Closed by the caller (`<&-`). The descriptor is taken, so that no file of a store gets it
         # and is read as input.
@@ -121,6 +122,15 @@ def main() -> None:
     finally:
         let_stderr_go()
     sys.exit(code)
+
+
+def _begin_in_utf8() -> None:
+    """Begins again in Python's UTF-8 mode where the locale has names of files in another encoding:
+    the names of topics, which are directories, are UTF-8. What is printed stays in the locale's."""
+    if sys.getfilesystemencoding() != "utf-8" and sys.executable:
+        if sys.stdout is not None:
+            os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def interrupts_again(lost: sys.UnraisableHookArgs) -> None:
