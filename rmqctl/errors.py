@@ -5,21 +5,9 @@ data about damage: it is yielded. An *error* is raised, and only where the comma
 Every message says what is wrong and where, what was expected and found, and the next step.
 """
 
-import errno
-import os
 from typing import ClassVar
 
-#: What helps where not the disk refused, but a limit of this process: by the system's words.
-_LIMITS = {
-    os.strerror(errno.EMFILE): "Raise the limit of open files (`ulimit -n`).",
-    os.strerror(errno.ENFILE): "Raise the system's limit of open files (`sysctl fs.file-max`).",
-    os.strerror(errno.ENOMEM): (
-        "Raise the limit of memory (`ulimit -v`) or of maps (`sysctl vm.max_map_count`)."
-    ),
-    os.strerror(errno.EFBIG): (
-        "Raise the limit of file sizes (`ulimit -f`), or take a file system for larger files."
-    ),
-}
+from rmqctl.limits import system_step
 
 
 class RmqctlError(Exception):
@@ -122,21 +110,6 @@ class BrokerConfError(UsageError):
     template = "{path}: {reason}. Give the broker's own file, lines of `name=value`."
 
 
-class KernelMissing(UsageError):
-    """``RMQCTL_KERNEL=compiled`` where there is no compiled kernel."""
-
-    template = (
-        "{variable}=compiled, but the compiled kernel cannot be used: {reason}. Unset {variable} "
-        "to continue without it, or install rmqctl again where cargo is found."
-    )
-
-
-class KernelChoiceError(UsageError):
-    """``RMQCTL_KERNEL`` is neither ``compiled`` nor ``pure``."""
-
-    template = "{variable} is {found!r}. Say compiled or pure, or unset it."
-
-
 class FilterSyntaxError(UsageError):
     """A SQL92 filter that RocketMQ would not take either."""
 
@@ -181,15 +154,6 @@ class NotWritable(RmqctlError):
 
     template = "the store {path} is open for reading: open it with writable=True."
     exit_code = 4
-
-
-def system_step(reason: object, otherwise: str) -> str:
-    """The next step where the system has refused something.
-
-    :param reason: the system's words.
-    :param otherwise: the step if no limit of this process was the reason.
-    """
-    return _LIMITS.get(str(reason), otherwise)
 
 
 class SystemRefused(RmqctlError):
@@ -420,3 +384,4 @@ class ConfigFileUnreadable(RmqctlError):
 
 class NotAConfigFile(ConfigFileUnreadable):
     template = NotAFile.template
+    step = NotAFile.step

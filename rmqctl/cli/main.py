@@ -15,7 +15,8 @@ from rmqctl.cli.output import note, say
 from rmqctl.cli.pasted import forget
 from rmqctl.cli.sink import has_reader_gone, let_stderr_go, silence_stdout
 from rmqctl.engine.files.openfiles import allow_open_files
-from rmqctl.errors import InternalError, RmqctlError, system_step
+from rmqctl.errors import InternalError, RmqctlError
+from rmqctl.limits import system_step
 
 _COMMANDS = "rmqctl.cli.commands."
 #: Exit codes of exceptions that are not rmqctl's own errors.

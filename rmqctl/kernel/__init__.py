@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats import layouts
-from rmqctl.errors import KernelChoiceError, KernelMissing
+from rmqctl.kernel.errors import KernelChoiceError, KernelMissing
 
 if TYPE_CHECKING:
     from types import ModuleType

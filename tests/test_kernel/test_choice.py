@@ -10,8 +10,8 @@ import pytest
 
 from formats import layouts
 from rmqctl import kernel
-from rmqctl.errors import KernelChoiceError, KernelMissing
 from rmqctl.kernel import Kernel
+from rmqctl.kernel.errors import KernelChoiceError, KernelMissing
 from tests.test_cli.conftest import Cli
 
 MISSING = Kernel(None, "it was not built")

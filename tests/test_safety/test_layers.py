@@ -20,8 +20,9 @@ TOP = Path(__file__).parents[2]
 #: What each room may import of the others.
 ROOMS = {
     "formats": {"formats"},
-    "rmqctl/errors.py": set(),
+    "rmqctl/errors.py": {"rmqctl.limits"},
     "rmqctl/installed.py": set(),
+    "rmqctl/limits.py": set(),
     "rmqctl/shell.py": set(),
     "rmqctl/rows": {"formats", "rmqctl.rows"},
     "rmqctl/kernel": {"formats", "rmqctl.errors", "rmqctl.kernel"},
