@@ -80,7 +80,7 @@ class Settings(NamedTuple):
                 store = WritableStore(
                     self.root, config, create=create, puts=puts, progress=progress
                 )
-            self._note_recovery(store)
+            self.note_recovery(store.plan)
         else:
             store = MessageStore(self.root, config)
             self._note_no_log(store)
@@ -124,10 +124,9 @@ class Settings(NamedTuple):
                 "--broker-conf, or mount its disk. A broker that starts so deletes the queues."
             )
 
-    def _note_recovery(self, store: WritableStore) -> None:
+    def note_recovery(self, plan: StartPlan | None) -> None:
         """Notes what opening for writing has brought in order after a crash or a loss."""
-        plan = store.plan
-        if not plan.is_needed:
+        if plan is None or not plan.is_needed:
             return
         from rmqctl.rows.words import some_are
 

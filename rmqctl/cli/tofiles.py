@@ -176,6 +176,7 @@ def convert_to_files(settings: Settings, options: dict[str, Any], jobs: int) -> 
                 writer.row(row)
         writer.summary(**conversion.row(dry_run=dry_run))
     done = conversion.summary
+    settings.note_recovery(done.recovered)
     if done.not_in_order:
         settings.note(f"note: {settings.root} was not closed cleanly: {done.not_in_order}")
     if options["from_log_alone"]:

@@ -148,6 +148,30 @@ def test_a_checkpoint_of_the_future_becomes_true(cli: Cli, store: Path) -> None:
     assert checkpoint is not None and max(checkpoint[:3]) < newest + 10**6
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("rebuild", "index", "--in-place"),
+        ("rebuild", "queues", "--in-place", "--topic", "A"),
+        ("group", "set-offset", "g", "--topic", "A", "--to", "begin", "--new"),
+        ("clean",),
+    ],
+    ids=lambda line: " ".join(line[:2]),
+)
+@pytest.mark.parametrize("abort", [False, True])
+def test_what_was_brought_in_order_beside_the_work_is_said(
+    cli: Cli, store: Path, line: tuple[Any, ...], abort: bool
+) -> None:
+    """Units of B go: the command was not asked about B."""
+    if abort:
+        (store / "abort").touch()
+    done = cli(*line, "--yes", store=store)
+    assert done.code == 0
+    assert "brought in order" in done.err and "1 unit is gone that had no record" in done.err
+    assert ("was not closed cleanly" in done.err) is abort
+    assert "brought in order" not in cli(*line, "--yes", store=store).err
+
+
 @pytest.mark.parametrize("size", [0, 24])
 def test_a_checkpoint_that_was_cut_is_whole_after_a_flush_also_without_messages(
     cli: Cli, tmp_path: Path, size: int

@@ -148,6 +148,7 @@ def command(
                 what,
                 lambda removal: writer.row(clean.file_row(settings.root, removal)),
             )
+            settings.note_recovery(plan.recovered)
         else:
             with settings.open() as store:
                 # Nothing is brought in order behind files of a wrong length, which are noted.

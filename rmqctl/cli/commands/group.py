@@ -105,6 +105,7 @@ def set_offset(
                 settings.planned_recovery(store, writer)
         elif yes:
             plan = groupoffsets.set_offsets(root, config, what)
+            settings.note_recovery(plan.recovered)
         writer.rows(groupoffsets.rows(plan, dry_run=dry_run))
 
 

@@ -78,9 +78,10 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     a broker's filters.
 
     With --output the store is only read. With --in-place everything is built aside and put in place
-    by renaming; the old files stay in rmqctl-old-<time>/ until --purge. With --missing, queues and
-    index get only what they lack, and the summary counts it. Batch queues (5.x) are made anew with
-    all queues, but not with --missing or --master.
+    by renaming; the old files stay in rmqctl-old-<time>/ until --purge. The store is then brought
+    in order as by a broker's start; a note says if that takes units away. With --missing, queues
+    and index get only what they lack, and the summary counts it. Batch queues (5.x) are made anew
+    with all queues, but not with --missing or --master.
 
     With --to-file-queues a store of storeType=defaultRocksDB gets file queues, made from the log,
     and the JSON files of config/, made from its databases of topics, groups and offsets; the
@@ -365,6 +366,7 @@ class _Done:
             self.failure = self.failure or error
             self._writer.row({"type": "store", **named, "error": error.for_command_line})
             return
+        self._settings.note_recovery(summary.recovered)
         if summary.not_in_order:
             self._settings.note(f"note: {plan.root} was not closed cleanly: {summary.not_in_order}")
         for row in rebuild.damage_rows(summary):

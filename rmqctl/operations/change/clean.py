@@ -22,6 +22,7 @@ from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.engine.start.model import StartPlan
     from rmqctl.rows.reports import FileRow, ProgressRow
     from rmqctl.rows.summaries import CleanSummary
 
@@ -58,6 +59,8 @@ class CleanPlan(NamedTuple):
     retention: Retention
     progress: list[Progress]
     irregular: list[str]
+    #: What a start would have done to the store and was done first; None: nothing.
+    recovered: StartPlan | None = None
 
     @property
     def lost(self) -> int:
@@ -146,11 +149,11 @@ def clean(
     paths.check_store(root)
     paths.check_writable(root)
     check_understood(root, config)
-    bring_in_order(root, config)
+    recovered = bring_in_order(root, config)
     with locked(root):
         plan = plan_clean(root, config, rule, to_do=True)
         retention.remove(plan.retention.removals, done)
-        return plan
+        return plan._replace(recovered=recovered)
 
 
 def ask_consent(plan: CleanPlan) -> None:

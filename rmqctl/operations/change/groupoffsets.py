@@ -21,6 +21,7 @@ from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.engine.start.model import StartPlan
     from rmqctl.rows.summaries import GroupSetOffsetSummary
     from rmqctl.rows.topics import OffsetChangeRow
 
@@ -73,6 +74,8 @@ class Plan(NamedTuple):
     request: Request
     offsets: ConsumerOffsets
     changes: list[Change]
+    #: What a start would have done to the store and was done first; None: nothing.
+    recovered: StartPlan | None = None
 
     @property
     def moved(self) -> list[Change]:
@@ -200,13 +203,13 @@ def set_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pla
     _check_no_member(root, config)
     check_understood(root, config)
     plan_offsets(root, config, request)  # What is refused is refused before anything is changed.
-    bring_in_order(root, config)
+    recovered = bring_in_order(root, config)
     with locked(root):
         plan = plan_offsets(root, config, request)
         if plan.moved:
             changes = {change.queue_id: change.new_offset for change in plan.moved}
             plan.offsets.set(changes, list(_journal(plan)))
-        return plan
+        return plan._replace(recovered=recovered)
 
 
 def _journal(plan: Plan) -> Iterator[dict[str, Any]]:

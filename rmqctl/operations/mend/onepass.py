@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.plain import Plain
     from rmqctl.engine.scan.scanner import ScanEntry, Scanner
+    from rmqctl.engine.start.model import StartPlan
 
 #: As many as a broker makes of a topic (``BrokerConfig#defaultTopicQueueNums``).
 _QUEUES_OF_TOPIC = 8
@@ -49,6 +50,8 @@ class RebuildSummary:
     damage: list[Damage] = field(default_factory=list)
     refused_topics: list[str] = field(default_factory=list)
     kept: list[Path] = field(default_factory=list)
+    #: What a start would have done to the store and was done behind the rebuild; None: nothing.
+    recovered: StartPlan | None = None
     #: Why a store that was not closed cleanly could not be brought in order; empty: it is in order.
     not_in_order: str = ""
 

@@ -26,7 +26,7 @@ from rmqctl.operations.mend.rebuildplan import (
     plan_row,
 )
 from rmqctl.operations.mend.rebuildrows import damage_rows, summary_row
-from rmqctl.operations.mend.recovery import why_not_in_order
+from rmqctl.operations.mend.recovery import complete
 from rmqctl.operations.mend.swap import (
     STAGING,
     built_aside,
@@ -96,9 +96,9 @@ def rebuild_in_place(
 ) -> RebuildSummary:
     """Builds aside under the store's lock, then swaps (:mod:`rmqctl.operations.mend.swap`).
 
-    A store that was not closed cleanly is then brought in order as a start would do it, or else the
-    broker's own start would throw the new index away. Where that is refused the summary says why,
-    and the store stays one that was not closed cleanly.
+    The store is then brought in order as a start would do it: after a crash the broker's own start
+    would throw the new index away. That may take units from queues that were not made anew; the
+    summary has what was done (``recovered``), or why it was refused (``not_in_order``).
 
     The former files are kept in ``rmqctl-old-<time>/`` (see :func:`purge`). A killed run leaves
     each directory either old or new, and the next run removes what it had built. A failed run
@@ -118,7 +118,7 @@ def rebuild_in_place(
         if (plan.root / paths.ABORT).exists():
             summary.not_in_order = _AFTER_A_CRASH
         return summary
-    summary.not_in_order = why_not_in_order(plan.root, plan.config)
+    complete(summary, plan.root, plan.config)
     return summary
 
 

@@ -17,6 +17,7 @@ from rmqctl.errors import DamagedStore, FileLengthContradiction, FileLengthUnpro
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.operations.mend.onepass import RebuildSummary
     from rmqctl.rows.changes import RecoveryRow
 
 
@@ -70,32 +71,33 @@ def recovery_row(plan: StartPlan) -> RecoveryRow:
     }
 
 
-def why_not_in_order(root: Path, config: MessageStoreConfig) -> str:
-    """Runs :func:`bring_in_order` on a store whose queues or index were just made anew. Returns ""
-    when that is done, else why it could not be: the store stays one that was not closed cleanly.
+def complete(summary: RebuildSummary, root: Path, config: MessageStoreConfig) -> None:
+    """Runs :func:`bring_in_order` on a store whose queues or index were just made anew. The summary
+    gets what was done, or why it could not be done: then the store stays as it is.
 
     Errors as of opening a store for writing, but for those that a rebuild cannot mend.
     """
     try:
-        bring_in_order(root, config)
+        summary.recovered = bring_in_order(root, config)
     except StoreInUse:
-        return (
+        summary.not_in_order = (
             "somebody else has opened it since. If that is its broker, it has thrown away what of "
             "the new index is newer than the checkpoint: stop it, and `rmqctl rebuild index "
             "--in-place` makes it again."
         )
     except (DamagedStore, FileLengthContradiction, FileLengthUnproven) as error:
-        return str(error)
-    return ""
+        summary.not_in_order = str(error)
 
 
-def bring_in_order(root: Path, config: MessageStoreConfig) -> None:
-    """Does what a start does to a store that needs it, and closes the store; a store that needs
-    nothing is left alone. Errors as of opening a store for writing."""
+def bring_in_order(root: Path, config: MessageStoreConfig) -> StartPlan | None:
+    """Does what a start does to a store that needs it, and closes the store. Returns what was done.
+    A store that needs nothing is left alone: None. Errors as of opening a store for writing."""
     with MessageStore(root, config) as store:
         store.check_log_lengths()
         plan = store.start_plan()
         filled = store.index.latest_timestamp({cut.path for cut in plan.index_cuts})
     said = plan.checkpoint.until(plan.end.store_timestamp, filled)
-    if plan.is_needed or said != plan.checkpoint:
-        MessageStore(root, config, writable=True).close()
+    if not plan.is_needed and said == plan.checkpoint:
+        return None
+    with MessageStore(root, config, writable=True) as writer:
+        return writer.plan

@@ -28,7 +28,7 @@ from rmqctl.errors import NeedsConsent, UsageError
 from rmqctl.operations.mend.endedqueues import write_last_units
 from rmqctl.operations.mend.rebuild import RebuildSummary, check_explained, one_pass
 from rmqctl.operations.mend.rebuildplan import RebuildPlan, as_it_is_now, plan_rebuild
-from rmqctl.operations.mend.recovery import why_not_in_order
+from rmqctl.operations.mend.recovery import complete
 from rmqctl.operations.mend.swap import (
     STAGING,
     built_aside,
@@ -190,7 +190,7 @@ def convert(
             swap(root, staging, kept, Path(name))
         summary = conversion.summary
         summary.kept.append(kept)
-    summary.not_in_order = why_not_in_order(root, plan.config)
+    complete(summary, root, plan.config)
     return summary
 
 
