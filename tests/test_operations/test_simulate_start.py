@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from struct import pack
@@ -179,6 +180,19 @@ def test_a_file_of_the_log_of_a_wrong_length(
     done = simulated(root)
     assert (done.outcome.reason or "").startswith(f"commitlog/{file.name}: {size} bytes")
     assert (next_words(done) or ("",))[0] == expected
+
+
+@pytest.mark.parametrize("name", ["commitlog", "commitlog/*"])
+def test_no_repair_is_advised_where_the_log_is_missing(
+    golden: Golden, tmp_path: Path, name: str
+) -> None:
+    """The start deletes all queues, and a plan would have no step: verify says what to do."""
+    root = copy_tree(golden("basic"), tmp_path / "store")
+    for path in sorted(root.glob(name)):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    done = simulated(root)
+    assert done.starts and done.queue_messages_lost == 600
+    assert next_words(done) == ("verify",)
 
 
 @pytest.mark.parametrize(("is_damaged", "word"), [(False, "flush"), (True, "salvage")])

@@ -366,6 +366,8 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
         return ("lint",)  # Which names all that may not be written.
     if done.messages_lost or done.has_wrong_file:
         return "salvage", "--output", "{salvaged}", "--dry-run"
+    if not done.is_harmless and done.outcome.min_offset < 0:
+        return ("verify",)  # Which says that the log is missing: no repair brings it back.
     if not done.is_harmless:
         return "repair", "--plan", "{plan}"
     if any(one.why == _OF_INDEX for one in done.outcome.deleted):
