@@ -521,6 +521,17 @@ def test_a_queue_that_nothing_tells_the_numbers_of_is_kept(sound: Path, tmp_path
     assert "would begin at offset 0 again" in why
 
 
+def test_a_copy_of_a_queue_under_another_name_is_no_step(sound: Path, tmp_path: Path) -> None:
+    """Its units lead to messages, and none of them is of this queue: such a step is refused by
+    ``--apply``, and with it the whole plan."""
+    root = Path(shutil.copytree(sound, tmp_path / "store"))
+    shutil.copytree(root / "consumequeue/TopicA/0", root / "consumequeue/Gone/0")
+    plan = make_plan(root, CONFIG)
+    assert not plan.steps
+    (why,) = (one.why for one in plan.left if one.found.code == "unit-of-other-queue")
+    assert "would begin at offset 0 again" in why
+
+
 def test_a_log_that_is_damaged_keeps_its_queues(broken: Path) -> None:
     log = min(path for path in (broken / "commitlog").iterdir() if path.name.isdigit())
     with log.open("r+b") as file:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from formats import constants
+from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.services.anyqueue import opened_queue
+from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import RmqctlError
@@ -225,8 +227,8 @@ class _Gathered:
             )
         if action == model.REBUILD_QUEUE and not self._has_message(key):
             return (
-                "No unit of this queue leads to a message that the log still has: made anew it "
-                "would begin at offset 0 again."
+                "No unit of this queue leads to a message of it that the log still has: made anew "
+                "it would begin at offset 0 again."
             )
         if action == model.REBUILD_QUEUES and self._blocked:
             return "In some queues messages of the log claim one place: rebuild the others singly."
@@ -254,18 +256,22 @@ class _Gathered:
 
     def _has_message(self, key: Key) -> bool:
         """Whether the log has a message of a queue, from which a rebuild learns its queue offsets.
-        Findings about its records say so, else one of its last units leads to a message."""
+        Findings about its records say so, else one of its last units leads to its message."""
         if _OF_RECORDS & self._codes[key].keys():
             return True
         queue = self._store.consume_queue(*key[1:])
         if queue is None:
             return True
+        dispatcher = Dispatcher(as_written(self._root, self._store.config))
         for offset in range(queue.max_offset - 1, queue.max_offset - 1 - _MOST_ASKED, -1):
             unit = queue.unit(offset) if offset >= queue.min_offset else None
             if unit is None:
                 break
             record = self._store.commit_log.find_record(unit.physical_offset)
-            if record is not None and record.total_size == unit.size:
+            if record is None or record.total_size != unit.size:
+                continue
+            places = [(record.topic, record.queue_id), *(u[:2] for u in dispatcher.units(record))]
+            if key[1:] in places:
                 return True
         return False
 
