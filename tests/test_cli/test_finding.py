@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -301,3 +303,18 @@ def test_keys_come_from_one_place(cli: Cli, store: Path, tmp_path: Path) -> None
     assert done.code == 2 and "--key" in done.err
     done = cli(*query, "--keys-from", tmp_path / "none", store=store)
     assert done.code == 2 and "Give a file of keys" in done.err
+
+
+@pytest.mark.parametrize("digits", [32, 56])
+def test_a_unique_key_given_as_a_message_id_is_told_how_it_is_found(
+    cli: Cli, tmp_path: Path, digits: int
+) -> None:
+    """Clients and consoles call it a message id, and it has as many digits as one."""
+    key = "7F0000016E175FFD2B2763BFF8960003".rjust(digits, "0")
+    with MessageStore(tmp_path / "s", CONFIG, writable=True, create=True) as writer:
+        writer.put_message(message(1, properties={"UNIQ_KEY": key}))
+    done = cli("message", key, store=tmp_path / "s")
+    assert done.code == 5 and key in done.err
+    (line,) = re.findall(r"`rmqctl (message --unique-key [^`]*)`", done.err)
+    found = cli(*shlex.split(line), *NDJSON)
+    assert (found.code, found.rows[0]["physical_offset"]) == (0, 0)

@@ -18,13 +18,28 @@ if TYPE_CHECKING:
     from rmqctl.rows.summaries import MessageSummary
 
 
+#: An offset message id: a host with 4 or 16 bytes of address, and a physical offset. The unique key
+#: that clients and consoles call a message id has as many digits.
+_MESSAGE_ID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{56}")
+
+
+class NoRecordOfId(NoRecordAt):
+    """There is no record at the offset in a message id, which may be a unique key."""
+
+    template = (
+        "there is no record at physical offset {physical_offset}, which message id {message_id} "
+        "has in it: {reason}. If the id is a client's UNIQ_KEY, `rmqctl message --unique-key "
+        "{message_id}` finds the message."
+    )
+
+
 def parse_physical_offset(text: str) -> int:
     """The physical offset in an offset message id, or the offset itself.
 
     :raises UsageError: the text is neither.
     """
     offset = -1
-    if re.fullmatch(r"([0-9a-fA-F]{32}|[0-9a-fA-F]{56})", text):
+    if _MESSAGE_ID.fullmatch(text):
         offset = int(text[-16:], 16)
     elif re.fullmatch(r"[0-9]{1,19}", text):
         offset = int(text)
@@ -44,7 +59,12 @@ def look_message(
     :raises NoRecordAt: there is no record.
     :raises UsageError: the text is neither.
     """
-    record = require_record(store, parse_physical_offset(text))
+    try:
+        record = require_record(store, parse_physical_offset(text))
+    except NoRecordAt as error:
+        if not _MESSAGE_ID.fullmatch(text):
+            raise
+        raise NoRecordOfId(message_id=text, **error.values) from error
     return message_row_with_body(store, record, body, decompress_limit)
 
 
