@@ -45,10 +45,6 @@ class TopicTable:
         """Number of a topic; a new topic gets one."""
         return self.number_of(topic.encode("utf-8", "surrogateescape"))
 
-    def find(self, name: str) -> int:
-        """Number of a topic by its name; -1: no record had it so far."""
-        return self._id_by_name.get(name, -1)
-
     def number_of(self, topic: bytes) -> int:
         """Number of a topic by its bytes; a new topic gets one."""
         number = self._id_by_bytes.get(topic)

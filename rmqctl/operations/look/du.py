@@ -22,6 +22,7 @@ from formats.text import decode_utf8
 from rmqctl.engine.log.times import stretches
 from rmqctl.engine.record.record import Blank, Damage
 from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.choice import Choice
 from rmqctl.engine.scan.columns import Bytes, Ints
 from rmqctl.engine.scan.properties import tags
 from rmqctl.engine.scan.scanner import Scanner
@@ -210,12 +211,13 @@ def usage(
     ungrouped. Files that clearly hold no record of the chosen times are not read.
     """
     scanner = Scanner(store.commit_log, properties=False)
+    choice = Choice(what.topic, what.since, what.until)
     parts = stretches(store.commit_log, what.since, what.until)
     columns, counts = _Columns(scanner.topics), _Counts()
     messages = size = blank = damages = damaged = 0
     for entry in chain.from_iterable(scanner.scan(*part) for part in parts):
         if isinstance(entry, Batch):
-            rows = _shown(entry, what)
+            rows = np.flatnonzero(choice.mask(entry))
             if len(rows):
                 sizes = entry.total_size[rows]
                 messages, size = messages + len(rows), size + int(sizes.sum())
@@ -251,15 +253,3 @@ def usage(
 def _largest(counts: _Counts, limit: int | None) -> list[tuple[Key, list[int]]]:
     ordered = sorted(counts.groups.items(), key=lambda group: (-group[1][1], group[0]))
     return ordered[:limit]
-
-
-def _shown(batch: Batch, what: Usage) -> Ints:
-    """The rows of a batch that are counted."""
-    shown = np.ones(len(batch), bool)
-    if what.topic is not None:
-        shown &= batch.topic_id == batch.topics.id_of(what.topic)
-    if what.since is not None:
-        shown &= batch.store_timestamp >= what.since
-    if what.until is not None:
-        shown &= batch.store_timestamp <= what.until
-    return np.flatnonzero(shown)

@@ -152,10 +152,12 @@ class _Search:
 
     def by_scan(self, progress: Callable[[int], None]) -> Iterator[Record]:
         """The messages that only the log has; notes at the end what was read."""
+        from rmqctl.engine.scan.choice import Choice
         from rmqctl.operations.look.textsearch import TextSearch
 
         wanted = self.wanted
-        search = TextSearch(wanted.text, wanted.topic, wanted.since, wanted.until)
+        choice = Choice(wanted.topic, wanted.since, wanted.until)
+        search = TextSearch(wanted.text, choice)
         if wanted.decompress_limit is not None:
             search.decompress_limit = wanted.decompress_limit
         for record, where in search.run(self.store, progress):

@@ -18,6 +18,7 @@ from rmqctl.engine.log.times import stretches
 from rmqctl.engine.record.bodies import DEFAULT_LIMIT, decompress
 from rmqctl.engine.record.record import Damage, Record
 from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.choice import Choice
 from rmqctl.engine.scan.scanner import Scanner
 
 if TYPE_CHECKING:
@@ -32,17 +33,14 @@ UNIQUE_KEY, KEY, PROPERTY, BODY = "unique-key", "key", "property", "body"
 class TextSearch:
     """What to look for, and counts of the search.
 
-    ``needle`` are the bytes of ``text``. Only messages of ``topic`` and of the store times (both
-    inclusive) count. ``damages`` counts stretches that cannot be read. ``unread_bodies`` counts
-    compressed bodies that could not be decompressed, or have more than ``decompress_limit`` bytes.
-    ``scanned_bytes`` are the bytes of the log that were read; files that clearly hold no message of
-    the times are not read.
+    ``needle`` are the bytes of ``text``. Only messages of the ``choice`` count. ``damages`` counts
+    stretches that cannot be read. ``unread_bodies`` counts compressed bodies that could not be
+    decompressed, or have more than ``decompress_limit`` bytes. ``scanned_bytes`` are the bytes of
+    the log that were read; files that clearly hold no message of the times are not read.
     """
 
     text: str
-    topic: str | None = None
-    since: int | None = None
-    until: int | None = None
+    choice: Choice
     decompress_limit: int = DEFAULT_LIMIT
     scanned_bytes: int = 0
     damages: int = 0
@@ -61,7 +59,7 @@ class TextSearch:
         properties) or :data:`BODY`. With each message, ``scanned_bytes`` goes up to it.
         ``progress`` is called with the distance of the search from the log's start."""
         scanner = Scanner(store.commit_log, properties=False)
-        for start, end in stretches(store.commit_log, self.since, self.until):
+        for start, end in stretches(store.commit_log, self.choice.since, self.choice.until):
             before = self.scanned_bytes - (store.min_offset if start is None else start)
             for entry in scanner.scan(start, end):
                 reached = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
@@ -75,13 +73,7 @@ class TextSearch:
                 progress(reached - store.min_offset)
 
     def _in_batch(self, store: MessageStore, batch: Batch) -> Iterator[tuple[Record, str]]:
-        shown = np.ones(len(batch), bool)
-        if self.topic is not None:
-            shown &= batch.topic_id == batch.topics.id_of(self.topic)
-        if self.since is not None:
-            shown &= batch.store_timestamp >= self.since
-        if self.until is not None:
-            shown &= batch.store_timestamp <= self.until
+        shown = self.choice.mask(batch)
         if not shown.any():
             return
         compressed = (batch.sys_flag & COMPRESSED_FLAG) != 0
