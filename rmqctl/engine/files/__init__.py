@@ -23,6 +23,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.files.paths`
 - :mod:`~rmqctl.engine.files.shown`
 - :mod:`~rmqctl.engine.files.unfinished`
+- :mod:`~rmqctl.engine.files.urls`
 - :mod:`~rmqctl.engine.files.writeback`
 - :mod:`~rmqctl.engine.files.writing`
 """

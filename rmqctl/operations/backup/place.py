@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
 from rmqctl.engine.files.durable import put_in_place
 from rmqctl.engine.files.paths import local_path, open_for_reading
 from rmqctl.engine.files.unfinished import BESIDE
-from rmqctl.errors import CannotWrite, OutputExists, OutputInUse, RmqctlError
+from rmqctl.engine.files.urls import raised_as, without_secrets
+from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
 from rmqctl.operations.backup.errors import (
     BackupLibraryMissing,
     BackupNotFound,
@@ -40,7 +40,7 @@ def shown(place: str) -> str:
     """A place for rows and messages: a URL without user, password and query."""
     if not is_url(place):
         return str(local(place))
-    return re.sub(r"^([^:]+://)[^/]*@", r"\1", place.partition("?")[0])
+    return without_secrets(place)
 
 
 def missing(package: str, what: str, error: ImportError) -> BackupLibraryMissing:
@@ -50,20 +50,12 @@ def missing(package: str, what: str, error: ImportError) -> BackupLibraryMissing
     return BackupLibraryMissing(what=what, package=package, reason=reason, command=command)
 
 
-@contextmanager
-def told(place: str) -> Iterator[None]:
+def told(place: str) -> AbstractContextManager[None]:
     """Inside, whatever a file system behind a URL raises becomes rmqctl's own error.
 
     :raises BackupUnreachable: in its place.
     """
-    try:
-        yield
-    except RmqctlError:
-        raise
-    except Exception as error:
-        lines = str(error).replace(place, shown(place)).strip().splitlines()
-        reason = (lines or [type(error).__name__])[0][:300].rstrip(".")
-        raise BackupUnreachable(path=shown(place), reason=reason) from error
+    return raised_as(BackupUnreachable, place, shown(place))
 
 
 def _filesystem(place: str) -> tuple[Any, str]:

@@ -7,12 +7,12 @@ keys and endpoints as usual: in the environment of each node, or in the URL's qu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import PosixPath
 from typing import Any
 
+from rmqctl.engine.files.urls import raised_as, without_secrets
 from rmqctl.errors import RmqctlError
 from rmqctl.spark.session.staging import is_remote
 
@@ -48,8 +48,7 @@ def shown(store: str) -> str:
     """The name of a store for rows and messages: a URL loses user, password and query."""
     if not is_remote(store):
         return store
-    address = re.sub(r"^([^:]+://)[^/]*@", r"\1", store.partition("?")[0])
-    return re.sub(r"(?<![:/])/+$", "", address)
+    return re.sub(r"(?<![:/])/+$", "", without_secrets(store))
 
 
 @lru_cache(maxsize=64)
@@ -78,18 +77,9 @@ def connect(url: str) -> tuple[Any, str]:
         return PyFileSystem(FSSpecHandler(filesystem)), path.rstrip("/")
 
 
-@contextmanager
-def told(url: str) -> Iterator[None]:
-    """Turns what a file system raises into an error of rmqctl: their exceptions have no common
-    class.
+def told(url: str) -> AbstractContextManager[None]:
+    """Turns what a file system raises into an error of rmqctl.
 
     :raises RemoteUnreadable: the file system has raised anything.
     """
-    try:
-        yield
-    except RmqctlError:
-        raise
-    except Exception as error:
-        lines = str(error).replace(url, shown(url)).strip().splitlines()
-        reason = (lines or [type(error).__name__])[0][:300].rstrip(".")
-        raise RemoteUnreadable(path=shown(url), reason=reason) from error
+    return raised_as(RemoteUnreadable, url, shown(url))
