@@ -72,6 +72,17 @@ def test_what_a_put_refuses(
     assert not dry.rows
 
 
+@pytest.mark.parametrize("option", [("--body", "x"), ("--delay", "1m")])
+def test_options_of_one_message_go_with_no_stream(
+    option: tuple[str, str], cli: Cli, store: Path, tmp_path: Path
+) -> None:
+    lines = tmp_path / "in"
+    lines.write_text('{"topic": "a", "body": "y"}\n')
+    put = ("put", "--from", lines, *option)
+    dry, done = (cli(*put, *more, store=store) for more in (("--dry-run",), ()))
+    assert (dry.code, done.code) == (2, 2) and dry.err == done.err
+
+
 def test_a_dry_run_says_of_batches_what_the_put_says(cli: Cli, store: Path, tmp_path: Path) -> None:
     rows = [
         *({"topic": "a", "body": "x"} for _ in range(3)),

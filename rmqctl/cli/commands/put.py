@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -25,6 +25,7 @@ from rmqctl.cli.types import OFFSET, QUEUE_ID, InputFile, Length, Name, Text, Ti
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import WritableStore
+    from rmqctl.operations.change.messagemaker import MessageMaker
     from rmqctl.rows import Row
 
 
@@ -208,44 +209,48 @@ def command(
     if transient_store_pool:
         changes["transient_store_pool_enable"] = True
     makes: dict[str, Any] = {"ignore_body_crc": ignore_body_crc, "ignore_unknown": ignore_unknown}
-    if source is not None and when:
-        raise click.UsageError(
-            "--deliver-at and --delay are for one message: none goes with --from."
-        )
     if source is None:
         _check_single(fields, {"--batch": batch} | {_option(name): makes[name] for name in makes})
+    else:
+        _check_stream(fields, when)
     if dry_run:
         from rmqctl.cli.putcheck import check, open_to_check
 
         with open_to_check(settings, create=create) as store:
             return check(settings, store, source, fields, makes, when, batch)
     opened = functools.partial(settings.open, writable=True, create=create, puts=True, **changes)
+    way = _Way(opened, flush, stats)
     if source is not None:
-        return _put_stream(settings, opened, source, fields, makes, flush, batch, stats)
-    return _put_single(settings, opened, fields, when, flush, stats)
+        from rmqctl.operations.change.messagefields import checked_fields
+        from rmqctl.operations.change.messagemaker import MessageMaker
+
+        maker = MessageMaker(checked_fields(fields), **makes)
+        return _put_stream(settings, way, source, maker, batch)
+    return _put_single(settings, way, fields, when)
 
 
-def _put_single(
-    settings: Settings,
-    opened: Callable[[], WritableStore],
-    fields: dict[str, Any],
-    when: dict[str, int],
-    flush: str,
-    stats: bool,
-) -> int:
+class _Way(NamedTuple):
+    """How messages are put: what opens the store, the ``--flush``, and whether to print counts."""
+
+    opened: Callable[[], WritableStore]
+    flush: str
+    stats: bool
+
+
+def _put_single(settings: Settings, way: _Way, fields: dict[str, Any], when: dict[str, int]) -> int:
     from rmqctl.operations.change.messagefields import message_from_fields
     from rmqctl.operations.change.put import put_one
 
     message = message_from_fields(fields)
     with (
-        closed_at_the_end(opened, lambda: _is_logged(row)) as store,
+        closed_at_the_end(way.opened, lambda: _is_logged(row)) as store,
         settings.writer(vertical=True) as writer,
     ):
-        row = put_one(store, timed(store, message, when), flush=flush == "sync")
+        row = put_one(store, timed(store, message, when), flush=way.flush == "sync")
         writer.row(row)
         # Before the store is closed, which a full disk may refuse, too.
         code = status(settings, row)
-    if stats:
+    if way.stats:
         print_stats(store)
     return code
 
@@ -274,6 +279,16 @@ def _check_single(fields: dict[str, Any], of_streams: dict[str, Any]) -> None:
                 "an empty one."
             )
         fields["body_base64"] = b64encode(body).decode("ascii")
+
+
+def _check_stream(fields: dict[str, Any], when: dict[str, int]) -> None:
+    """:raises click.UsageError: an option is of one message, and not of a stream."""
+    if when:
+        raise click.UsageError(
+            "--deliver-at and --delay are for one message: none goes with --from."
+        )
+    if "body" in fields or "body_base64" in fields:
+        raise click.UsageError("With --from the bodies stand in the lines.")
 
 
 def _fields(given: dict[str, Any]) -> dict[str, Any]:
@@ -305,36 +320,23 @@ def _fields(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _put_stream(
-    settings: Settings,
-    opened: Callable[[], WritableStore],
-    source: str,
-    fields: dict[str, Any],
-    makes: dict[str, Any],
-    flush: str,
-    batch: int | None,
-    stats: bool,
+    settings: Settings, way: _Way, source: str, maker: MessageMaker, batch: int | None
 ) -> int:
     from rmqctl.cli.lines import LineSource
-    from rmqctl.operations.change.messagefields import checked_fields
-    from rmqctl.operations.change.messagemaker import MessageMaker
     from rmqctl.operations.change.putbatches import put_batches
     from rmqctl.operations.change.putstream import BulkPut, put_lines
 
-    for name in ("body", "body_base64"):
-        if name in fields:
-            raise click.UsageError("With --from the bodies stand in the lines.")
-    maker = MessageMaker(checked_fields(fields), **makes)
     with (
         LineSource(source) as lines,
-        closed_at_the_end(opened, lambda: run.stored > 0 or _is_logged(run.refused)) as store,
+        closed_at_the_end(way.opened, lambda: run.stored > 0 or _is_logged(run.refused)) as store,
         settings.writer("append_result", bulk=True) as writer,
     ):
         run = BulkPut(lines.name)
-        if flush == "async":
+        if way.flush == "async":
             store.start(dispatch=False)
         put = put_lines if batch is None else functools.partial(put_batches, size=batch)
         try:
-            for rows in put(store, lines, run, maker=maker, flush=flush == "sync"):
+            for rows in put(store, lines, run, maker=maker, flush=way.flush == "sync"):
                 writer.many(rows)
                 writer.flush()
         except BrokenPipeError:
@@ -359,7 +361,7 @@ def _put_stream(
         note_damages(settings, run)
         # Before the store is closed, which a full disk may refuse, too.
         code = status(settings, run.refused, run.line)
-    if stats:
+    if way.stats:
         print_stats(store)
     return code
 
