@@ -22,7 +22,8 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.start.lastrecord import last_record, proven_last
 from rmqctl.engine.start.logend import find_end
 from rmqctl.operations.doctor import simulatestart
-from rmqctl.operations.doctor.simulatestart import rows, simulate_start
+from rmqctl.operations.doctor.simulatestart import simulate_start
+from rmqctl.operations.doctor.startrows import rows
 from rmqctl.operations.look.dump import dump_record
 from rmqctl.operations.look.message import look_message
 from rmqctl.operations.look.pull import pull

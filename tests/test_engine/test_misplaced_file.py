@@ -10,7 +10,8 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.errors import DamagedStore
-from rmqctl.operations.doctor.simulatestart import next_words, simulate_start, verdict
+from rmqctl.operations.doctor.simulatestart import simulate_start
+from rmqctl.operations.doctor.startrows import next_words, verdict
 from rmqctl.operations.verify import Finding, verify
 from rmqctl.operations.verify.findings import MISPLACED
 from tests.golden_data import tree_content

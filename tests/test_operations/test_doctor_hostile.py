@@ -10,7 +10,8 @@ from pathlib import Path
 from rmqctl.errors import RmqctlError
 from rmqctl.operations.doctor import checkpoint
 from rmqctl.operations.doctor.lint import Limits, Summary, lint
-from rmqctl.operations.doctor.simulatestart import rows, simulate_start, summary_row
+from rmqctl.operations.doctor.simulatestart import simulate_start
+from rmqctl.operations.doctor.startrows import rows, summary_row
 from tests.golden_data import state
 from tests.seeds import times
 from tests.test_operations.small_store import CONFIG, make_small_store

@@ -15,7 +15,8 @@ import pytest
 from rmqctl.cli.advice import command_line
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.doctor.lint import Limits, Summary, lint
-from rmqctl.operations.doctor.simulatestart import next_words, simulate_start, verdict
+from rmqctl.operations.doctor.simulatestart import simulate_start
+from rmqctl.operations.doctor.startrows import next_words, verdict
 from rmqctl.operations.verify import Finding
 from tests import golden_data
 from tests.conftest import Golden

@@ -15,7 +15,8 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.errors import DamagedStore
 from rmqctl.operations.doctor.lint import Summary, lint
-from rmqctl.operations.doctor.simulatestart import next_words, simulate_start
+from rmqctl.operations.doctor.simulatestart import simulate_start
+from rmqctl.operations.doctor.startrows import next_words
 from rmqctl.operations.mend.salvage import Salvage, plan_salvage
 from rmqctl.operations.repair.plan import make_plan
 from rmqctl.operations.verify import Finding, verify

@@ -17,14 +17,8 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.rehearsal import rehearse
 from rmqctl.errors import DamagedStore
-from rmqctl.operations.doctor.simulatestart import (
-    Simulation,
-    next_words,
-    rows,
-    simulate_start,
-    summary_row,
-    verdict,
-)
+from rmqctl.operations.doctor.simulatestart import Simulation, simulate_start
+from rmqctl.operations.doctor.startrows import next_words, rows, summary_row, verdict
 from tests.conftest import Golden
 from tests.golden_data import (
     apply_damage,

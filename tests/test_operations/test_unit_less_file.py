@@ -12,7 +12,8 @@ from formats.constants import TRANSACTION_PREPARED_TYPE
 from rmqctl.engine.messagestore import WritableStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.rehearsal.rehearse import rehearse
-from rmqctl.operations.doctor.simulatestart import next_words, simulate_start
+from rmqctl.operations.doctor.simulatestart import simulate_start
+from rmqctl.operations.doctor.startrows import next_words
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.plan import make_plan

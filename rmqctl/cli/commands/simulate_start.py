@@ -55,7 +55,7 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
     """
     from rmqctl.cli.advice import filled_line
     from rmqctl.engine.state.laterversions import is_of_5
-    from rmqctl.operations.doctor import simulatestart
+    from rmqctl.operations.doctor import simulatestart, startrows
 
     making = None
     if report is not None:
@@ -72,11 +72,11 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
                 "note: a broker of 5.x has run on this store, and this is the start of 4.9.3: "
                 "`--as 5.3.3` plays its own."
             )
-        writer.remark(simulatestart.verdict(done))
+        writer.remark(startrows.verdict(done))
         # For scripts there is a row for each queue, for people one for each that matters.
         is_short = settings.format == "table" and len(done.queues) > _QUEUES_OF_A_TABLE
         left_out = 0
-        for row in simulatestart.rows(done):
+        for row in startrows.rows(done):
             if is_short and row["type"] == "queue" and not row["lost"]:
                 left_out += 1
             else:
@@ -86,10 +86,10 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
                 f"{left_out} queues lose nothing, and are not shown: --format ndjson has a row "
                 "for each."
             )
-        words = simulatestart.next_words(done)
+        words = startrows.next_words(done)
         conf = settings.broker_conf
         command = filled_line(words, str(settings.root), conf) if words else None
-        writer.summary(**simulatestart.summary_row(done, command))
+        writer.summary(**startrows.summary_row(done, command))
         if command:
             writer.remark("Next, while the broker is down:")
             writer.command(command)

@@ -14,7 +14,7 @@ from rmqctl.cli.html.document import document, made, part
 from rmqctl.cli.html.parts import card, count, is_moment, moment, sentences, size, table, text
 from rmqctl.cli.storepage.collected import SEVERITIES, Collected, OfCode
 from rmqctl.cli.storepage.strips import log_card, log_range, queue_strip, severities
-from rmqctl.operations.doctor.simulatestart import estimated_seconds
+from rmqctl.operations.doctor.startrows import estimated_seconds
 
 if TYPE_CHECKING:
     from rmqctl.cli.storepage.collected import OfPart

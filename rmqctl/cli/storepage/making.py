@@ -11,7 +11,7 @@ from rmqctl.cli.storepage import Collected, Report, log_range, page
 from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.state.laterversions import is_of_5
 from rmqctl.errors import RmqctlError
-from rmqctl.operations.doctor import simulatestart
+from rmqctl.operations.doctor import simulatestart, startrows
 from rmqctl.operations.doctor.portrait import portrait
 
 if TYPE_CHECKING:
@@ -63,5 +63,5 @@ class Making:
 
     def after_start(self, start: simulatestart.Simulation) -> None:
         """Writes the page of a simulated start without a check."""
-        told = Report(self._by, simulatestart.verdict(start), self.store, None, start)
+        told = Report(self._by, startrows.verdict(start), self.store, None, start)
         write(self._path, page(told))

@@ -7,4 +7,5 @@ Other rooms use:
 - :mod:`~rmqctl.operations.doctor.lint`
 - :mod:`~rmqctl.operations.doctor.portrait`
 - :mod:`~rmqctl.operations.doctor.simulatestart`
+- :mod:`~rmqctl.operations.doctor.startrows`
 """

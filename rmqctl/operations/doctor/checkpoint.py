@@ -24,7 +24,7 @@ from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.start.plan import scan_start
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.errors import CannotWrite, CheckpointTooLate, NeedsConsent
-from rmqctl.operations.doctor.simulatestart import estimated_seconds
+from rmqctl.operations.doctor.startrows import estimated_seconds
 from rmqctl.operations.verify import INFO, Finding, verify
 
 if TYPE_CHECKING:
