@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.errors import CannotWrite, StoreInUse, StoreReadOnly
+from rmqctl.errors import CannotRead, CannotWrite, StoreInUse, StoreReadOnly
 from rmqctl.operations.mend import recovery
 from rmqctl.operations.mend import swap as swaps
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
@@ -202,6 +202,17 @@ def test_who_opens_the_store_before_it_is_in_order(
     monkeypatch.setattr(recovery, "bring_in_order", in_use)
     done = rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))
     assert len(done.kept) == 1 and "somebody else has opened it" in done.not_in_order
+
+
+def test_a_queue_that_may_not_be_read_is_told_beside_the_new_index(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise CannotRead(path=str(damaged / "consumequeue/T/0"), reason="Permission denied")
+
+    monkeypatch.setattr(recovery, "bring_in_order", refuse)
+    done = rebuild_in_place(plan_rebuild(damaged, CONFIG, "index"))
+    assert len(done.kept) == 1 and "consumequeue/T/0: Permission denied" in done.not_in_order
 
 
 _KILLED = """

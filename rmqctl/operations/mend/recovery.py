@@ -13,12 +13,29 @@ from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.start.model import StartPlan
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.engine.write import recovery
-from rmqctl.errors import DamagedStore, FileLengthContradiction, FileLengthUnproven, StoreInUse
+from rmqctl.errors import (
+    CannotRead,
+    DamagedStore,
+    FileLengthContradiction,
+    FileLengthUnproven,
+    StoreInUse,
+    StoreReadOnly,
+)
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.operations.mend.onepass import RebuildSummary
     from rmqctl.rows.changes import RecoveryRow
+
+#: What keeps a store from being brought in order that a rebuild does not mend: a bad log, and files
+#: of what was not rebuilt that may not be read or written.
+_BEYOND_A_REBUILD = (
+    CannotRead,
+    DamagedStore,
+    FileLengthContradiction,
+    FileLengthUnproven,
+    StoreReadOnly,
+)
 
 
 def _silent(done: int, total: int) -> None:
@@ -85,7 +102,7 @@ def complete(summary: RebuildSummary, root: Path, config: MessageStoreConfig) ->
             "the new index is newer than the checkpoint: stop it, and `rmqctl rebuild index "
             "--in-place` makes it again."
         )
-    except (DamagedStore, FileLengthContradiction, FileLengthUnproven) as error:
+    except _BEYOND_A_REBUILD as error:
         summary.not_in_order = str(error)
 
 
