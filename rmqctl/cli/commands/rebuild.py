@@ -368,7 +368,8 @@ class _Done:
             return
         self._settings.note_recovery(summary.recovered)
         if summary.not_in_order:
-            self._settings.note(f"note: {plan.root} was not brought in order: {summary.not_in_order}")
+            why = summary.not_in_order
+            self._settings.note(f"note: {plan.root} was not brought in order: {why}")
         for row in rebuild.damage_rows(summary):
             self._writer.row({"type": row["type"], **named, **row})
         self.damaged |= bool(summary.damage or summary.refused_topics)
