@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import pairwise, takewhile
 from pathlib import Path
 
@@ -335,3 +336,27 @@ def test_to_reserve_nothing_is_nothing(tmp_path: Path) -> None:
     mapped.reserve(PAGE, 0)
     assert mapped.path.stat().st_blocks == blocks
     mapped.close()
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_nothing_is_read_ahead_while_blocks_are_allocated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    """It would join the range with the hole behind it in one folio, which needs blocks as a whole:
+    on a full ext2 a store into the range ended the process by SIGBUS."""
+    done: list[object] = []
+
+    def allocated(*_: int) -> None:
+        done.append("allocated")
+        if is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    mapped = MappedFile.create(tmp_path, tmp_path / "file", 1 << 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fadvise", lambda *arguments: done.append(arguments[-1]))
+        patch.setattr(os, "posix_fallocate", allocated)
+        with pytest.raises(OSError, match="No space") if is_full else nullcontext():
+            mapped.reserve(0, 9)
+    mapped.close()
+    one = [os.POSIX_FADV_RANDOM, "allocated", os.POSIX_FADV_NORMAL]
+    assert done == one * (1 + is_full)

@@ -53,6 +53,23 @@ def write_at(descriptor: int, data: bytes | bytearray | memoryview, position: in
             done += os.pwrite(descriptor, view[done:], position + done)
 
 
+def allocate(descriptor: int, start: int, size: int) -> None:
+    """Allocates the blocks of a range; what it holds stays.
+
+    Where a file system cannot do so (ext2, ext3), the C library reads a byte of each block, and
+    writes it. Reading ahead would bring pages of the hole behind, in one large folio with those of
+    the range, and a store into any of its pages wants blocks for all: on a full disk SIGBUS would
+    end the process.
+
+    :raises OSError: the disk is full (ENOSPC, EDQUOT) or refuses otherwise.
+    """
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+    try:
+        os.posix_fallocate(descriptor, start, size)
+    finally:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_NORMAL)
+
+
 def end_of_first_data(descriptor: int) -> int:
     """Where the first hole of a file begins when only zeros follow; else the file's size.
 

@@ -17,7 +17,14 @@ from pathlib import Path
 
 from rmqctl.engine.files.advice import expect_zeros, want_all
 from rmqctl.engine.files.dirty import DirtyRange, Unsynced
-from rmqctl.engine.files.extents import ZEROS, end_of_first_data, extents, length_of_data, write_at
+from rmqctl.engine.files.extents import (
+    ZEROS,
+    allocate,
+    end_of_first_data,
+    extents,
+    length_of_data,
+    write_at,
+)
 from rmqctl.engine.files.paths import open_for_reading
 from rmqctl.engine.files.writing import (
     Forced,
@@ -225,7 +232,7 @@ class MappedFile:
                 chunks.append(following)
                 at = behind
             try:
-                os.posix_fallocate(self.descriptor, start, min(at, self.size) - start)
+                allocate(self.descriptor, start, min(at, self.size) - start)
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                     raise
@@ -233,7 +240,7 @@ class MappedFile:
                 # pages: a dirty page is written with all of its blocks.
                 low = position // PAGE * PAGE
                 high = min(-(-(position + size) // PAGE) * PAGE, self.size)
-                os.posix_fallocate(self.descriptor, low, high - low)
+                allocate(self.descriptor, low, high - low)
                 return
             self._reserved.update(chunks)
         self._allocated = start, at
