@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from formats.constants import LONG_MAX
 from rmqctl.engine.record.bodies import DEFAULT_LIMIT
+from rmqctl.operations.look.queues import queue_row
 from rmqctl.operations.look.rows import message_row_with_body, spelled_body
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.queue.batchqueue import BatchConsumeQueue, BatchUnit
+    from rmqctl.engine.queue.compactedqueue import CompactedQueue
     from rmqctl.engine.record.record import Record
     from rmqctl.operations.look.rows import BodySource
     from rmqctl.operations.look.walk import Selection
@@ -33,16 +35,7 @@ def batch_queue_rows(
         if queue is None:
             continue
         with closing(queue):
-            yield {
-                "type": "queue",
-                "topic": queue.topic,
-                "queue_id": queue.queue_id,
-                "min_offset": queue.min_offset,
-                "max_offset": queue.max_offset,
-                "max_physical_offset": queue.max_physical_offset,
-                "messages": max(queue.max_offset - queue.min_offset, 0),
-                "queue_type": "BatchCQ",
-            }
+            yield {**queue_row(queue), "queue_type": "BatchCQ"}
 
 
 def walk_batch_queues(
@@ -92,10 +85,11 @@ def _walked(
         unwritten, following = 0, min(max(unit.end_offset, 0), LONG_MAX)
         is_asked = unit.end_offset > offset and unit.base_offset < end_offset
         if is_asked and what.shows_offset(unit.physical_offset):
-            yield _unit_row(queue, unit)
+            yield unit_row(queue, unit)
 
 
-def _unit_row(queue: BatchConsumeQueue, unit: BatchUnit) -> BatchUnitRow:
+def unit_row(queue: BatchConsumeQueue | CompactedQueue, unit: BatchUnit) -> BatchUnitRow:
+    """The row of one unit."""
     return {
         "type": "batch_unit",
         "topic": queue.topic,

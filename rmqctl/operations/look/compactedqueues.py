@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.queue.compactedqueue import compacted_queues
+from rmqctl.operations.look.batchqueues import unit_row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -64,18 +65,7 @@ def _unit_rows(
         for _, unit, _ in queue.units():
             is_asked = start <= unit.base_offset < end
             if is_asked and what.shows_offset(unit.physical_offset):
-                yield {
-                    "type": "batch_unit",
-                    "topic": queue.topic,
-                    "queue_id": queue.queue_id,
-                    "queue_offset": unit.base_offset,
-                    "batch_size": unit.batch_size,
-                    "physical_offset": unit.physical_offset,
-                    "size": unit.size,
-                    "tags_code": unit.tags_code,
-                    "store_timestamp": unit.store_timestamp,
-                    "queue_type": QUEUE_TYPE,
-                }
+                yield {**unit_row(queue, unit), "queue_type": QUEUE_TYPE}
 
 
 def _opened(

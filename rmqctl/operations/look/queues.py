@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
     from rmqctl.rows.structures import QueueRow
     from rmqctl.rows.summaries import QueuesSummary
@@ -64,7 +65,7 @@ def _rows(store: MessageStore, topic: str | None, queue_id: int | None) -> Itera
         yield queue_row(queue)
 
 
-def queue_row(queue: ConsumeQueue) -> QueueRow:
+def queue_row(queue: ConsumeQueue | BatchConsumeQueue) -> QueueRow:
     """The row of one opened queue."""
     return {
         "type": "queue",

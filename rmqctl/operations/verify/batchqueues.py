@@ -8,15 +8,12 @@ are classified like those of other queues.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterator, Mapping
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.shown import shown
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.queue.batchqueue import BatchConsumeQueue, batch_unit_dtype
 from rmqctl.engine.queue.consumequeue import is_part_of
@@ -32,7 +29,7 @@ from rmqctl.operations.verify.batchunits import (
     rows,
 )
 from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
-from rmqctl.operations.verify.findings import Finding, finding
+from rmqctl.operations.verify.findings import Finding, until_removed
 from rmqctl.operations.verify.queuestate import Waits
 from rmqctl.operations.verify.snapshot import Snapshot
 
@@ -124,16 +121,10 @@ class BatchQueueChecker:
     ) -> Iterator[Finding]:
         """The findings of a queue. They end where a broker's retention removes a file in use."""
         self.step()
-        try:
-            yield from findings
-        except CannotRead as error:
-            if os.path.lexists(str(error.path)):
-                raise
-            yield finding("file-removed-meanwhile", path=shown(self._root, Path(str(error.path))))
+        if (yield from until_removed(self._root, findings)):
             state.queue, state.was_removed = None, True
-        else:
-            if state.queue is not None:
-                state.queue.close()
+        elif state.queue is not None:
+            state.queue.close()
 
     def _note_missing(self) -> None:
         self.waits.missing = [
@@ -271,7 +262,7 @@ class BatchQueueChecker:
             self.waits.note_behind(offset, 1)
         else:
             span = Span("unit-mismatch", state.next, int(asked["base_offset"]), offset)
-            span.expected, span.found = describe(asked), describe(stored)
+            span.expected, span.found = describe(asked.tolist()), describe(stored.tolist())
             yield from state.hold_back(span)
         state.next += 1
         self.units += 1
@@ -367,4 +358,4 @@ class BatchQueueChecker:
 
 def _orphan(code: str, number: int, stored: np.void) -> Span:
     base = None if code == "unit-hole" else int(stored["base_offset"])
-    return Span(code, number, base, int(stored["physical_offset"]), found=describe(stored))
+    return Span(code, number, base, int(stored["physical_offset"]), found=describe(stored.tolist()))

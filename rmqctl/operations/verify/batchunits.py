@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,8 +47,9 @@ def is_nearly(stored: np.void, asked: np.void) -> bool:
     return right >= len(_NAMING) - 1
 
 
-def describe(stored: np.void) -> str:
-    offset, size, code, time, base, count, *last = stored.tolist()
+def describe(unit: Iterable[int]) -> str:
+    """The fields of a unit, in the order in which they are stored, for a finding."""
+    offset, size, code, time, base, count, *last = unit
     text = f"offset {offset}, size {size}, tags code {code}, stored {time}, "
     text += f"queue offset {base}, {count} messages"
     if tuple(last) != LAST_FIELDS:

@@ -27,6 +27,7 @@ from rmqctl.engine.record.record import (
     read_entry_of,
 )
 from rmqctl.engine.store import Store
+from rmqctl.operations.verify.batchunits import describe
 from rmqctl.operations.verify.findings import INFO, WARNING, Finding, finding
 from rmqctl.rows.words import some
 
@@ -313,14 +314,7 @@ def _unit_of(record: Record) -> tuple[int, ...]:
 
 
 def _described(unit: tuple[int, ...]) -> str:
-    if not any(unit):
-        return "zeros"
-    offset, size, code, time, base, count, *last = unit
-    text = f"offset {offset}, size {size}, tags code {code}, stored {time}, "
-    text += f"queue offset {base}, {count} messages"
-    if tuple(last) != LAST_FIELDS:
-        text += f", compacted offset {last[0]}, reserved {last[1]}"
-    return text
+    return describe(unit) if any(unit) else "zeros"
 
 
 def _identity(record: Record) -> tuple[str, int, int]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.files.paths import NOT_REGULAR
+from rmqctl.engine.files.shown import shown
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import is_written_by_its_brokers
+from rmqctl.errors import CannotRead
 from rmqctl.operations.verify.codes import (
     CUT_SHORT,
     ERROR,
@@ -55,6 +59,7 @@ __all__ = [
     "Finding",
     "Tally",
     "finding",
+    "until_removed",
 ]
 
 #: The path of a queue (also a batch queue), of its extension, or of a file in one of these.
@@ -151,6 +156,23 @@ def finding(code: str, **fields: object) -> Finding:
             str(value) if name in ("expected", "found", "path") and value is not None else value
         )
     return Finding(code=code, **values)  # type: ignore[arg-type]
+
+
+def until_removed(root: Path, findings: Iterator[Finding]) -> Generator[Finding, None, bool]:
+    """The findings of a part of a store. They end where a broker's retention removes a file in use,
+    with a finding of it; returns whether that happened.
+
+    :raises CannotRead: a file that is still there cannot be read.
+    """
+    try:
+        yield from findings
+    except CannotRead as error:
+        path = Path(str(error.path))
+        if os.path.lexists(path):
+            raise
+        yield finding("file-removed-meanwhile", path=shown(root, path))
+        return True
+    return False
 
 
 class Adviser:

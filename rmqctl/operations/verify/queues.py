@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 from rmqctl.engine.derive.writer import bulk_units
 from rmqctl.engine.dispatch.batches import UnitBatch, batch_queue_units
 from rmqctl.engine.dispatch.byqueue import units_by_queue
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.paths import queue_directories
-from rmqctl.engine.files.shown import shown
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.queue.extension import ConsumeQueueExt
@@ -26,7 +24,7 @@ from rmqctl.engine.scan.scanner import TopicTable
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.batchqueues import BatchQueueChecker
 from rmqctl.operations.verify.damageranges import Ranges
-from rmqctl.operations.verify.findings import Finding, finding
+from rmqctl.operations.verify.findings import Finding, finding, until_removed
 from rmqctl.operations.verify.latercodes import ROCKSDB_ANEW
 from rmqctl.operations.verify.orphanunits import OrphanUnits
 from rmqctl.operations.verify.queueext import check_ext_files
@@ -174,12 +172,7 @@ class QueueChecker:
     def _unless_removed(self, state: QueueState, findings: Iterator[Finding]) -> Iterator[Finding]:
         """The findings of a queue. They end where a broker's retention removes a file in use."""
         self.step()
-        try:
-            yield from findings
-        except CannotRead as error:
-            if os.path.lexists(str(error.path)):
-                raise
-            yield finding("file-removed-meanwhile", path=shown(self._root, Path(str(error.path))))
+        if (yield from until_removed(self._root, findings)):
             state.queue, state.was_removed = None, True
 
     def _state(self, topic: str, queue_id: int) -> QueueState:
