@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore, WritableStore
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.engine.start.model import StartPlan
+    from rmqctl.operations.mend.onepass import RebuildSummary
     from rmqctl.rows import Row
 
 
@@ -138,6 +139,16 @@ class Settings(NamedTuple):
             + (f", {some_are(cut, 'unit')} gone that had no record" if cut else "")
             + "."
         )
+
+    def note_completion(self, root: Path, summary: RebuildSummary) -> None:
+        """Notes what was brought in order behind a rebuild, or why it could not be."""
+        from rmqctl.engine.files.paths import ABORT
+
+        self.note_recovery(summary.recovered)
+        if summary.not_in_order:
+            is_clean = not (root / ABORT).exists()
+            what = "could not be brought in order" if is_clean else "was not closed cleanly"
+            self.note(f"note: {root} {what}: {summary.not_in_order}")
 
     def quiet_progress(self, title: str) -> AbstractContextManager[Callable[[int, int], None]]:
         """A bar on a terminal's stderr for work before any row, which seldom takes long. Gives the

@@ -176,9 +176,7 @@ def convert_to_files(settings: Settings, options: dict[str, Any], jobs: int) -> 
                 writer.row(row)
         writer.summary(**conversion.row(dry_run=dry_run))
     done = conversion.summary
-    settings.note_recovery(done.recovered)
-    if done.not_in_order:
-        settings.note(f"note: {settings.root} was not brought in order: {done.not_in_order}")
+    settings.note_completion(settings.root, done)
     if options["from_log_alone"]:
         settings.note(
             "note: topics, groups and offsets are those of the JSON files in config/, as they are; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from shutil import rmtree
 
@@ -85,3 +86,18 @@ def test_a_lost_topic_that_is_made_anew_is_not_called_a_mistyped_one(
     done = cli(*line, "--topic", "TopicA")
     assert done.code == 0 and done.err == ""
     assert cli(*line, "--topic", "TopicC").code == 1
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_store_that_cannot_be_brought_in_order_is_called_what_it_is(
+    store: Path, cli: Cli, abort: bool
+) -> None:
+    """A file of the log is too short: nobody writes such a store. It may have been closed all the
+    same."""
+    if abort:
+        (store / "abort").touch()
+    path = min((store / "commitlog").iterdir())
+    os.truncate(path, path.stat().st_size // 2)
+    done = cli("rebuild", "index", "--in-place", "--yes", store=store)
+    assert ("was not closed cleanly" in done.err) is abort
+    assert ("could not be brought in order" in done.err) is not abort

@@ -366,10 +366,7 @@ class _Done:
             self.failure = self.failure or error
             self._writer.row({"type": "store", **named, "error": error.for_command_line})
             return
-        self._settings.note_recovery(summary.recovered)
-        if summary.not_in_order:
-            why = summary.not_in_order
-            self._settings.note(f"note: {plan.root} was not brought in order: {why}")
+        self._settings.note_completion(plan.root, summary)
         for row in rebuild.damage_rows(summary):
             self._writer.row({"type": row["type"], **named, **row})
         self.damaged |= bool(summary.damage or summary.refused_topics)

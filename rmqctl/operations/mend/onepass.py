@@ -52,7 +52,7 @@ class RebuildSummary:
     kept: list[Path] = field(default_factory=list)
     #: What a start would have done to the store and was done behind the rebuild; None: nothing.
     recovered: StartPlan | None = None
-    #: Why a store that was not closed cleanly could not be brought in order; empty: it is in order.
+    #: Why the store could not be brought in order; empty: it is in order.
     not_in_order: str = ""
 
 
