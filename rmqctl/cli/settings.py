@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore, WritableStore
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.engine.start.model import StartPlan
-    from rmqctl.operations.mend.onepass import RebuildSummary
+    from rmqctl.operations.mend.rebuild import RebuildSummary
     from rmqctl.rows import Row
 
 
