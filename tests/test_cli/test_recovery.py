@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 from dataclasses import replace
@@ -71,6 +72,26 @@ def test_of_a_store_in_order_there_is_nothing_to_say(
         assert writer.put_message(MessageExtBrokerInner("A", b"x")).is_ok
     done = cli(*line, "--dry-run", "--format", "ndjson", store=tmp_path / "s")
     assert not [row for row in done.rows if row["type"] == "recovery"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [("flush",), ("schedule", "deliver"), ("transaction", "rollback", "0")],
+    ids=lambda line: " ".join(line[:2]),
+)
+def test_a_dry_run_is_refused_where_the_command_is(
+    cli: Cli, tmp_path: Path, line: tuple[Any, ...]
+) -> None:
+    """A file of a queue is too short, and nothing else is wrong."""
+    root = tmp_path / "s"
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        assert writer.put_message(MessageExtBrokerInner("A", b"x")).is_ok
+    (path,) = (root / "consumequeue/A/0").iterdir()
+    os.truncate(path, path.stat().st_size // 2)
+    dry, done = (cli(*line, *more, store=root) for more in (("--dry-run",), ()))
+    assert dry.code == done.code == 5 and not dry.out
+    (error,) = (one for one in dry.err.splitlines() if one.startswith("error: "))
+    assert error in done.err and path.name in error
 
 
 @pytest.mark.parametrize("abort", [False, True])

@@ -41,7 +41,7 @@ def command(settings: Settings, structure: str, dry_run: bool) -> None:
 
     if dry_run:
         with settings.open() as store, settings.writer("recovery") as writer:
-            if not settings.planned_recovery(store, writer).is_needed:
+            if not settings.planned_recovery(store, writer, strict=True).is_needed:
                 settings.note("note: nothing has to be brought in order before the flush")
         return
     with settings.open(writable=True) as store, settings.writer("flush") as writer:

@@ -189,7 +189,7 @@ def _run(settings: Settings, store: MessageStore, delivery: Any) -> int:
     ):
         run.advance = advance
         if delivery.dry_run:
-            settings.planned_recovery(store, writer)
+            settings.planned_recovery(store, writer, strict=True)
         try:
             summary = writer.rows(run.rows())
         except KeyboardInterrupt:

@@ -150,7 +150,7 @@ def _end(
 
     with settings.open(writable=not dry_run) as store, settings.writer("transaction") as writer:
         if dry_run:
-            settings.planned_recovery(store, writer)
+            settings.planned_recovery(store, writer, strict=True)
         summary = writer.rows(rows())
     if stats and not dry_run:
         print_stats(store)
