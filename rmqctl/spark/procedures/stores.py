@@ -223,7 +223,7 @@ class Stores:
         or in place. In place, the former files are kept beside the new ones.
 
         :raises UsageError: there are several stores, or it is not given what to build, or where.
-        :raises OutputExists: the directory exists already. :raises StoreLocked: another process
+        :raises OutputExists: the directory exists already. :raises StoreInUse: another process
             writes to the store.
         """
         from rmqctl.operations.mend.rebuildplan import plan_rebuild
