@@ -101,3 +101,14 @@ def test_a_store_that_cannot_be_brought_in_order_is_called_what_it_is(
     done = cli("rebuild", "index", "--in-place", "--yes", store=store)
     assert ("was not closed cleanly" in done.err) is abort
     assert ("could not be brought in order" in done.err) is not abort
+
+
+def test_what_a_rebuild_has_done_is_told_also_where_the_checkpoint_cannot_be_read(
+    store: Path, cli: Cli
+) -> None:
+    (store / "checkpoint").unlink()
+    (store / "checkpoint").mkdir()
+    done = cli("rebuild", "index", "--in-place", "--yes", "--format", "ndjson", store=store)
+    assert done.code == 0 and "checkpoint: it is not a regular file" in done.err
+    (kept,) = done.rows[-1]["kept"]
+    assert (store / kept).is_dir()
