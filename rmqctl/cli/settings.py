@@ -170,6 +170,14 @@ class Settings(NamedTuple):
             writer.row(recovery_row(plan))
         return plan
 
+    def planned_order(self, store: MessageStore, writer: RowWriter) -> None:
+        """The same for commands that open a store for writing only where a start would change
+        something in it."""
+        from rmqctl.operations.mend.recovery import is_in_order
+
+        if not is_in_order(store):
+            self.planned_recovery(store, writer, strict=True)
+
     def note_irregular(self, files: list[str]) -> None:
         """Notes files that are not as long as they must be: something of them may be left out."""
         if not files:

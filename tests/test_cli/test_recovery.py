@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.state.checkpoint import read_checkpoint
+from tests.golden_data import broker_conf_text
 from tests.test_cli.conftest import CONFIG, Cli
 from tests.test_safety.support import assert_clean, tree
 
@@ -92,6 +94,30 @@ def test_a_dry_run_is_refused_where_the_command_is(
     assert dry.code == done.code == 5 and not dry.out
     (error,) = (one for one in dry.err.splitlines() if one.startswith("error: "))
     assert error in done.err and path.name in error
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("clean", "--now", "0"),
+        ("group", "set-offset", "g", "--topic", "TopicA", "--to", "begin", "--new"),
+    ],
+    ids=lambda line: line[0],
+)
+@pytest.mark.parametrize("abort", [False, True])
+def test_an_index_of_a_wrong_length_is_no_matter_to_who_changes_no_index(
+    cli: Cli, copy_store: Callable[[str], Path], line: tuple[Any, ...], abort: bool
+) -> None:
+    """As long as there is nothing to bring in order. The dry run ends as the command does."""
+    root = copy_store("basic")
+    conf = root.with_name("broker.conf")
+    conf.write_text(broker_conf_text("basic"))
+    os.truncate(max((root / "index").iterdir()), 500)
+    if abort:
+        (root / "abort").touch()
+    where = ("--store", root, "--broker-conf", conf)
+    dry, done = (cli(*line, more, *where) for more in ("--dry-run", "--yes"))
+    assert dry.code == done.code == 5 * abort, (dry.err, done.err)
 
 
 @pytest.mark.parametrize("abort", [False, True])

@@ -154,7 +154,7 @@ def command(
                 # Nothing is brought in order behind files of a wrong length, which are noted.
                 irregular = store.commit_log.files.irregular
                 if not irregular and unproven_log_file(store.root, store.config) is None:
-                    settings.planned_recovery(store, writer)
+                    settings.planned_order(store, writer)
             for removal in plan.retention.removals:
                 writer.row(clean.file_row(settings.root, removal))
         tables = settings.format == "table" and bool(plan.retention.removals)

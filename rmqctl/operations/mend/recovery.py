@@ -110,11 +110,19 @@ def bring_in_order(root: Path, config: MessageStoreConfig) -> StartPlan | None:
     """Does what a start does to a store that needs it, and closes the store. Returns what was done.
     A store that needs nothing is left alone: None. Errors as of opening a store for writing."""
     with MessageStore(root, config) as store:
-        store.check_log_lengths()
-        plan = store.start_plan()
-        filled = store.index.latest_timestamp({cut.path for cut in plan.index_cuts})
-    said = plan.checkpoint.until(plan.end.store_timestamp, filled)
-    if not plan.is_needed and said == plan.checkpoint:
-        return None
+        if is_in_order(store):
+            return None
     with MessageStore(root, config, writable=True) as writer:
         return writer.plan
+
+
+def is_in_order(store: MessageStore) -> bool:
+    """Whether a start would change nothing in a store, here open for reading.
+
+    :raises FileLengthContradiction, FileLengthUnproven: files of the log have other lengths.
+    """
+    store.check_log_lengths()
+    plan = store.start_plan()
+    filled = store.index.latest_timestamp({cut.path for cut in plan.index_cuts})
+    said = plan.checkpoint.until(plan.end.store_timestamp, filled)
+    return not plan.is_needed and said == plan.checkpoint
