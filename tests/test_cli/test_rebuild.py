@@ -112,3 +112,11 @@ def test_what_a_rebuild_has_done_is_told_also_where_the_checkpoint_cannot_be_rea
     assert done.code == 0 and "checkpoint: it is not a regular file" in done.err
     (kept,) = done.rows[-1]["kept"]
     assert (store / kept).is_dir()
+
+
+@pytest.mark.parametrize("what", ["index", "queues", "all"])
+def test_no_dry_run_plans_queues_of_a_log_that_is_missing(store: Path, cli: Cli, what: str) -> None:
+    rmtree(store / "commitlog")
+    for more in ("--dry-run", "--yes"):
+        done = cli("rebuild", what, "--in-place", more, store=store)
+        assert done.code == 5 and "commitlog has no file" in done.err and not done.out

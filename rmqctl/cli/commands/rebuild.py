@@ -109,7 +109,7 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     options["jobs"] = jobs_of(options)
     plans = _plans(stores, what, options)
     if options["in_place"]:
-        _check_understood(plans)
+        _check_in_place(plans)
     outputs = _outputs(plans, options["output"])
     for one in stores if _writes(options) else ():
         one.note_irregular_log()
@@ -176,12 +176,15 @@ def _plans(stores: list[Settings], what: str, options: dict[str, Any]) -> list[R
     ]
 
 
-def _check_understood(plans: list[RebuildPlan]) -> None:
-    """:raises UnsupportedStore: nobody writes such a store, nor plans to."""
+def _check_in_place(plans: list[RebuildPlan]) -> None:
+    """:raises UnsupportedStore: nobody writes such a store, nor plans to.
+    :raises CommitLogMissing: queues would be replaced by none."""
     from rmqctl.engine.state.laterversions import check_understood
+    from rmqctl.operations.mend.rebuild import check_has_log
 
     for plan in plans:
         check_understood(plan.root, plan.config, log_stays=True)
+        check_has_log(plan)
 
 
 def _note_overruled(settings: Settings, plans: list[RebuildPlan]) -> None:

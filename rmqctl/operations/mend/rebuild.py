@@ -15,13 +15,13 @@ from rmqctl.engine.files.newdirectory import new_directory
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import check_understood
-from rmqctl.errors import CommitLogMissing
 from rmqctl.operations.mend.onepass import Build, RebuildSummary, finds_queue, one_pass
 from rmqctl.operations.mend.rebuildplan import (
     RebuildPlan,
     as_it_is_now,
     ask_consent,
     check_explained,
+    check_has_log,
     plan_rebuild,
     plan_row,
 )
@@ -45,6 +45,7 @@ __all__ = [
     "RebuildSummary",
     "ask_consent",
     "check_explained",
+    "check_has_log",
     "damage_rows",
     "finds_queue",
     "kept_directories",
@@ -132,8 +133,7 @@ def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> Rebu
         # A broker that has stopped since may have written other queues.
         plan = as_it_is_now(plan)
         commit_log_file_size(root, plan.config, writes=True)
-        if not plan.log_bytes and any(paths.queue_directories(root / paths.CONSUME_QUEUE)):
-            raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
+        check_has_log(plan)
         check_explained(plan)
         make_staging(staging)
         summary = build(plan, staging, progress)

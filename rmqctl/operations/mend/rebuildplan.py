@@ -20,7 +20,13 @@ from rmqctl.engine.settings.filesizes import (
 )
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import batch_topics
-from rmqctl.errors import FileLengthContradiction, NeedsConsent, QueuesUnexplained, UsageError
+from rmqctl.errors import (
+    CommitLogMissing,
+    FileLengthContradiction,
+    NeedsConsent,
+    QueuesUnexplained,
+    UsageError,
+)
 from rmqctl.operations.mend.swap import kept_directories
 
 if TYPE_CHECKING:
@@ -164,6 +170,12 @@ def _check_index_geometry(root: Path, config: MessageStoreConfig) -> None:
         why=f"an index file of {geometry.hash_slot_num} slots (maxHashSlotNum) and "
         f"{geometry.index_num} items (maxIndexNum)",
     )
+
+
+def check_has_log(plan: RebuildPlan) -> None:
+    """:raises CommitLogMissing: there is no log, and in place queues would be replaced by none."""
+    if not plan.log_bytes and any(paths.queue_directories(plan.root / paths.CONSUME_QUEUE)):
+        raise CommitLogMissing(path=str(plan.root / paths.COMMIT_LOG))
 
 
 def check_explained(plan: RebuildPlan) -> None:
