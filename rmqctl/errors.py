@@ -144,11 +144,6 @@ class StoreInUse(RmqctlError):
     exit_code = 4
 
 
-class StoreReadOnly(RmqctlError):
-    template = "{path} cannot be written: {reason}. Nothing was changed. Check owner and mount."
-    exit_code = 4
-
-
 class NotWritable(RmqctlError):
     """A change was asked of a store that is open for reading."""
 
@@ -180,6 +175,14 @@ class NotAFile(CannotRead):
 class CannotWrite(SystemRefused):
     template = "cannot write {path}: {reason}. The store stays valid."
     step = "Check owner, mount and free space, then try again."
+
+
+class StoreReadOnly(CannotWrite):
+    """There is no right to write, or the file system is read only."""
+
+    template = "{path} cannot be written: {reason}. The store stays valid."
+    step = "Check owner and mount."
+    exit_code = 4
 
 
 class NoFileToWrite(CannotWrite):

@@ -249,13 +249,15 @@ class Disk:
 
 
 def test_every_allocation_may_fail(fast_path: Path) -> None:
-    """Allocations fail from any one on, for a while; then puts go on in the same process."""
+    """Allocations fail from any one on, for a while; then puts go on in the same process. A disk
+    that the system lets be read only, as after an error of its own, answers as a full one does."""
     config = small_config(log=4096, queue=60, slots=5, items=8)
+    codes = errno.EDQUOT, errno.ENOSPC, errno.EROFS, errno.EIO
     for at in range(1, 200):
         root = fast_path / f"{at}"
         acknowledged: list[Any] = []
         with pytest.MonkeyPatch.context() as patched:
-            disk = Disk(patched, 1 << 30, errno.ENOSPC if at % 3 else errno.EDQUOT)
+            disk = Disk(patched, 1 << 30, codes[at % len(codes)])
             with MessageStore(root, config, writable=True, create=True, clock=Clock()) as store:
                 disk.asked, disk.at = 0, at
                 for number in range(12):
