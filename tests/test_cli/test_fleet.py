@@ -233,6 +233,29 @@ def test_state_lies_where_a_name_is_no_utf8(cli: Cli, store: Path, tmp_path: Pat
         assert (done.rows[-1]["stores"], done.rows[-1]["kept"]) == (1, kept)
 
 
+def test_a_row_that_is_not_kept_ends_no_run(
+    stores: dict[str, Path], cli: Cli, tmp_path: Path
+) -> None:
+    """A full disk may be one, too: whatever cannot be kept, each store is looked at and told."""
+    pytest.importorskip("pyarrow")
+    line = ("fleet", "stats", "--stores", listing(stores, tmp_path / "list"), "--jobs", "1")
+    whole = cli(*line, *NDJSON)
+    kept = (*line, "--state", tmp_path / "state", "--report", tmp_path / "page.html", *NDJSON)
+    assert cli(*kept).code == whole.code
+    files = sorted((tmp_path / "state/stats").glob("*.parquet"))
+    for one in files[:2]:
+        one.unlink()
+        one.mkdir()
+    (tmp_path / "page.html").unlink()
+    done = cli(*kept)
+    assert [row["store"] for row in done.rows[:-1]] == [row["store"] for row in whole.rows[:-1]]
+    assert done.rows[-1] == {**whole.rows[-1], "kept": len(files) - 2}
+    assert done.code == 5 and (tmp_path / "page.html").exists()
+    told, _, which = done.err.partition(": cannot write ")
+    assert told == "error: the rows of 2 stores are not kept, the first because"
+    assert which.startswith((f"{files[0]}: it is not a", f"{files[1]}: it is not a"))
+
+
 def test_quiet_leaves_errors_on_stderr(stores: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
     """The exit code alone says not which store it is of."""
     absent = [f"/absent/{number}/store" for number in range(30)]

@@ -22,6 +22,7 @@ from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     from rmqctl.cli.output import RowWriter
+    from rmqctl.errors import RmqctlError
     from rmqctl.operations.fleet.run import Run
     from rmqctl.operations.fleet.state import State
     from rmqctl.operations.fleet.stores import FleetStore
@@ -197,7 +198,8 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
         writer.summary(**sums.summary())
         if options["report"] is not None:
             _write_page(options["report"], shown, sums.summary(), verb)
-    return sums.exit_code
+        _tell_unkept(run.unkept)
+    return max(sums.exit_code, *(error.exit_code for error in run.unkept), 0)
 
 
 def _check_outside(settings: Settings, options: dict[str, Any], stores: list[FleetStore]) -> None:
@@ -229,6 +231,13 @@ def _tell_errors(failed: list[Row]) -> None:
         note(f"error: {row['store']}: {row['error']}")
     if len(failed) > _MOST_TOLD:
         note(f"error: … and {some(len(failed) - _MOST_TOLD, 'store')} more could not be read.")
+
+
+def _tell_unkept(errors: list[RmqctlError]) -> None:
+    if errors:
+        many = f"the rows of {len(errors)} stores are not kept, the first because"
+        what = "the row of one store is not kept" if len(errors) == 1 else many
+        note(f"error: {what}: {errors[0].for_command_line}")
 
 
 def _write_page(path: Path, rows: list[Row], summary: Row, verb: str) -> None:

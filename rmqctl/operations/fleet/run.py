@@ -48,7 +48,7 @@ class Planned(NamedTuple):
 
 class Run:
     """A run. ``rows`` are those known so far, by number; ``left`` are the tasks that are still to
-    be done, the largest log first."""
+    be done, the largest log first; ``unkept`` has an error for each row that could not be kept."""
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class Run:
         self.stores = stores
         self.rows: dict[int, FleetStoreRow] = {}
         self.left: list[Planned] = []
+        self.unkept: list[RmqctlError] = []
 
         def planned(number: int, store: FleetStore) -> Planned | FleetStoreRow:
             return _planned(number, store, asked, open_remote, state is not None)
@@ -95,12 +96,19 @@ class Run:
             following += 1
         for at, row in found:
             one = self.left[at]
-            if self._state is not None and one.mark is not None:
-                self._state.keep(one.task.store, one.mark, row)
+            self._keep(one, row)
             held[one.number] = row
             while following in held:
                 yield held.pop(following)
                 following += 1
+
+    def _keep(self, one: Planned, row: FleetStoreRow) -> None:
+        if self._state is None or one.mark is None:
+            return
+        try:
+            self._state.keep(one.task.store, one.mark, row)
+        except RmqctlError as error:
+            self.unkept.append(error)
 
 
 def _planned(
