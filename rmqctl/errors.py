@@ -185,6 +185,14 @@ class StoreReadOnly(CannotWrite):
     exit_code = 4
 
 
+class LogNotForced(CannotWrite):
+    """The log could not be forced to disk. The system may have dropped what it could not write, so
+    no later flush makes up for it."""
+
+    template = "{path}: the log could not be forced to disk ({reason}), and takes nothing more."
+    step = "Check the disk and its free space, and open the store anew."
+
+
 class NoFileToWrite(CannotWrite):
     """A write found a directory, or another thing, in the place of a file."""
 

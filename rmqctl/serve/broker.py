@@ -52,6 +52,7 @@ from rmqctl.serve.state.clients import Channel
 from rmqctl.serve.state.groups import UnknownGroup
 from rmqctl.serve.state.parked import Parked
 from rmqctl.serve.state.topics import TooMany
+from rmqctl.serve.telling import told_to_clients
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest
 from rmqctl.serve.wire.frames import encode_frame
@@ -175,10 +176,9 @@ class Broker:
             self._account(request, None, events, now)
             return
         except (RmqctlError, OSError) as error:
-            # Errors of the store name its files, which clients must not learn.
-            events.append(Trouble(f"request {command.code} of {request.channel.peer}: {error}"))
-            remark = f"the store cannot answer: {type(error).__name__}"
-            outcome = command.answer(ResponseCode.SYSTEM_ERROR, remark)
+            where = f"request {command.code} of {request.channel.peer}"
+            events.append(Trouble(f"{where}: {error}", cause=str(error)))
+            outcome = command.answer(ResponseCode.SYSTEM_ERROR, told_to_clients(error))
         if isinstance(outcome, RemotingCommand):
             self._account(request, outcome, events, now)
             if not command.is_oneway:

@@ -90,9 +90,11 @@ class Accessed(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Something that the operator should know."""
+    """Something that the operator should know. Of a ``cause`` that many requests meet not each one
+    is told; without it the text itself is the cause."""
 
     text: str
+    cause: str = ""
 
 
 class Upkeep(NamedTuple):

@@ -32,7 +32,7 @@ from rmqctl.serve.events import (
 )
 from rmqctl.serve.listening import named
 from rmqctl.serve.readers import Readers
-from rmqctl.serve.telling import if_somebody_listens
+from rmqctl.serve.telling import Seldom, if_somebody_listens
 from rmqctl.serve.tls import Handshakes
 from rmqctl.serve.writer import Work, Writer
 
@@ -96,8 +96,7 @@ class Server:
         self.connections = 0
         #: Called when messages were stored.
         self.stored: list[Callable[[], None]] = []
-        #: Names of files of ``config/`` that cannot be written, each with the reason.
-        self._unwritten: dict[str, str] = {}
+        self._seldom = Seldom(self.trouble, now)
         self._peers: dict[int, _Peer] = {}
         self._handshakes = Handshakes(int(_HANDSHAKE_SECONDS * 1000))
         self._readers = Readers(self._looked)
@@ -187,7 +186,7 @@ class Server:
         # Messages that were sent are stored and answered, however long the disk takes.
         await self._writer.drain()
         # A file that cannot be written now is not tried again, so that is told.
-        self._unwritten.clear()
+        self._seldom.over()
         self.do(self.broker.unsaved())
         await self._writer.drain()
         self._writer.end()
@@ -260,7 +259,7 @@ class Server:
             elif isinstance(event, Accessed):
                 self.accessed(event)
             else:
-                self.trouble(event.text)
+                self._seldom.met(event.cause or event.text, event.text)
         if jobs:
             # After all other events: quick jobs end at once, and their answers must come later.
             self._readers.take(*jobs)
@@ -269,25 +268,25 @@ class Server:
         """Takes the result of work of the writer."""
         if isinstance(work, Append):
             number = work.request.channel.number
+            self._tell_refused(answer)
             self.take(number, lambda: self.broker.finished(work, answer, now()))
         elif isinstance(work, Upkeep):
             result = cast("Upkept | Exception", answer)
             self.take(0, lambda: self.broker.upkept(work, result, now()))
         elif isinstance(answer, Exception):
-            self._tell_once(work.name, f"{work.name} is not written: {answer}")
+            self._seldom.going_on(work.name, f"{work.name} is not written: {answer}")
             self.broker.not_persisted(work.name)
         else:
-            self._unwritten.pop(work.name, None)
+            self._seldom.over(work.name)
         if isinstance(work, Append | Upkeep):
             for tell in self.stored:
                 tell()
 
-    def _tell_once(self, name: str, text: str) -> None:
-        """Tells each reason once: a disk may be full for a night, and files are tried again every
-        five seconds."""
-        if self._unwritten.get(name) != text:
-            self._unwritten[name] = text
-            self.trouble(text)
+    def _tell_refused(self, answer: object) -> None:
+        """Tells that the disk takes no messages. Producers alone hear of it otherwise."""
+        for result in answer if isinstance(answer, list) else ():
+            if result.status.is_of_store and result.reason:
+                self._seldom.met("messages", f"messages are refused: {result.reason}")
 
     def _looked(self, looked: list[tuple[Job, object]]) -> None:
         events: list[Event] = []

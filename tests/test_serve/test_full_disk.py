@@ -176,6 +176,8 @@ def assert_refused(refused: list[RemotingCommand]) -> None:
         (ResponseCode.SYSTEM_ERROR, "CREATE_MAPEDFILE_FAILED"),
     }
     assert all("No space left on device" in (one.remark or "") for one in refused)
+    # Where the store is is not for clients.
+    assert not [one for one in refused if "/store/" in (one.remark or "")]
 
 
 def assert_sound(root: Path) -> None:
@@ -197,6 +199,7 @@ def test_a_disk_that_fills_up_and_is_freed(
         assert_refused(client.send(250))
         assert_refused(Client(peer, {}).send(2, b="of-today"))
         assert client.seen() == client.sent
+        assert server.told.count("messages are refused: ") == 1
         client.commit(5)
         wait_for(lambda: "consumerOffset.json is not written" in server.told)
         assert client.seen() == client.sent

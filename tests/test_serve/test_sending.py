@@ -543,14 +543,23 @@ def test_one_flush_serves_all_that_are_stored_together(
 def test_a_disk_that_fails_is_no_message_stored(
     dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What clients are told has the system's words, and no path. It stays so when the disk does
+    not fail any more: nobody knows what it has lost."""
+
     def fails(*_: object) -> None:
-        raise CannotWrite(path="/data/store", reason="I/O error")
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr(dialogue.served.store, "flush_log", fails)
-        answer = send(dialogue.client())
-    assert (answer.code, answer.remark) == (1, "the store cannot answer: CannotWrite")
-    assert "/data/store" in dialogue.troubles[0]
+        patch.setattr(logwriter, "sync_files", fails)
+        answers = [send(dialogue.client())]
+    answers += [send(dialogue.client())]
+    assert [(answer.code, answer.remark) for answer in answers] == [
+        (1, f"the store cannot answer: {name}: Input/output error")
+        for name in ("CannotWrite", "LogNotForced")
+    ]
+    assert all(str(dialogue.served.store.root) in text for text in dialogue.troubles)
+    assert "open the store anew" in dialogue.troubles[1]
+    dialogue.served.store.commit_log.lost = None  # type: ignore[attr-defined]
 
 
 def test_offsets_are_written_now_and_then(dialogue: Dialogue, root: Path) -> None:

@@ -26,7 +26,7 @@ from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_ch
 from rmqctl.engine.write.background import ReputMessageService
 from rmqctl.engine.write.context import WriteContext
 from rmqctl.engine.write.flags import RunningFlags
-from rmqctl.errors import CannotWrite
+from rmqctl.errors import CannotWrite, LogNotForced
 
 #: The structures that can be flushed one by one.
 STRUCTURES = ("commitlog", "queues", "index")
@@ -312,10 +312,10 @@ class StoreFlusher:
         self._physic_flushed(self._log.flushed_timestamp)
 
     def check_log(self) -> None:
-        """:raises CannotWrite: a flush of the log has failed. Nothing that is put after that is
+        """:raises LogNotForced: a flush of the log has failed. Nothing that is put after that is
         safe: the system may have dropped pages that it could not write."""
         if self._log.lost is not None:
-            raise CannotWrite(path=str(self._root), reason=str(self._log.lost.strerror))
+            raise LogNotForced(path=str(self._root), reason=str(self._log.lost.strerror))
 
     @property
     def shown_to(self) -> int:

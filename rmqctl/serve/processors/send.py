@@ -317,7 +317,9 @@ def _answer(
     append = result.append
     if code not in _SENT or append is None:
         served.statistics.put_failed += 1
-        remark = f"{result.status.value}: {result.reason}" if result.reason else result.status.value
+        # Clients must not learn where the store is.
+        reason = result.reason.replace(f"{served.store.root}/", "")
+        remark = f"{result.status.value}: {reason}" if reason else result.status.value
         if result.status is PutMessageStatus.OS_PAGECACHE_BUSY:
             remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
         return command.answer(code, remark, ANSWER_FIELDS)
