@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.files.durable import write_whole
 from rmqctl.engine.files.owner import hand_over_tree, make_directories
 from tests.test_cli.conftest import Cli
 
@@ -86,6 +87,14 @@ def test_what_is_replaced_gives_its_owner(cli: Cli, store: Path) -> None:
     os.chown(store, 0, 0)
     assert cli("rebuild", "all", "--in-place", "--yes", store=store).code == 0
     assert others(store / "consumequeue") == others(store / "index") == []
+
+
+def test_a_file_that_is_replaced_gives_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    os.chown(path, *BROKER)
+    write_whole(path, b"new")
+    assert (path.read_bytes(), others(path)) == (b"new", [])
 
 
 def test_no_link_is_followed(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def put_in_place(built: Path, place: Path) -> None:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file under a temporary name and renames it to ``path``, durably. A file that was
-    there is replaced at once.
+    there is replaced at once; root leaves its owner.
 
     :raises CannotWrite, StoreReadOnly: the system refuses; ``path`` is as it was.
     :raises ReplacedInDoubt: the new content is there, and a loss of power may undo it.
@@ -95,6 +95,7 @@ def write_whole(path: Path, data: bytes) -> None:
         if is_new:
             put_in_place(beside, path)
         else:
+            hand_over_tree(beside, path)
             os.rename(beside, path)
     except OSError as error:
         # It may not exist: making it is what failed, perhaps.
