@@ -85,6 +85,8 @@ def note_what_is_odd(
         )
     if store.writable:
         _note_refused_sends(settings, store)
+    else:
+        _note_who_writes(settings, store)
     behind = store.max_offset - store.dispatched_to
     if not store.writable and store.had_abort and store.dispatched_to >= 0 and behind > 0:
         settings.note(
@@ -128,6 +130,18 @@ def _note_refused_sends(settings: Settings, store: MessageStore) -> None:
         check_before(store.commit_log, store.max_offset)
     except DamagedStore as error:
         settings.note(f"note: what clients send will be refused: {error}")
+
+
+def _note_who_writes(settings: Settings, store: MessageStore) -> None:
+    """Notes that somebody writes to a store that is only read: it is served as it was found."""
+    from rmqctl.engine.files.lock import holder_of_lock
+
+    holder = holder_of_lock(store.root)
+    if holder is not None:
+        settings.note(
+            f"note: {holder} has the store open for writing: what it stores from now on is not "
+            "served, and what it deletes cannot be read. A restart of serve shows the new state."
+        )
 
 
 def _some(names: list[str]) -> str:

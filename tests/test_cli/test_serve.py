@@ -25,6 +25,7 @@ from rmqctl.serve.wire.frames import FrameReader, encode_frame
 from tests.conftest import Golden
 from tests.golden_data import copy_tree, state
 from tests.test_cli.conftest import Cli
+from tests.test_safety.test_lock import broker
 
 
 def ask(port: int, code: int, **fields: str) -> RemotingCommand:
@@ -273,3 +274,14 @@ def test_accounts_are_not_asked_for_at_the_ha_port(
 def test_a_port_that_others_reach_is_noted(golden: Golden, cli: Cli) -> None:
     done = cli("serve", "--store", golden("broker"), "--read-only", "--listen", "192.0.2.1:1")
     assert "nothing is authenticated" in done.err
+
+
+def test_who_writes_beside_it_is_noted(golden: Golden, cli: Cli, tmp_path: Path) -> None:
+    """It serves the store as it was at its start."""
+    root = copy_tree(golden("broker"), tmp_path / "store")
+    (root / "lock").touch()
+    line = ("serve", "--store", root, "--read-only", "--listen", "192.0.2.1:1")
+    assert "open for writing" not in cli(*line).err
+    with broker(root):
+        done = cli(*line)
+    assert "has the store open for writing: what it stores from now on is not served" in done.err
