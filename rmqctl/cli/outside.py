@@ -67,6 +67,7 @@ def _lies_within(path: Path, store: Settings) -> bool:
         check_store(store.root)
         inside = resolved(path).is_relative_to(resolved(store.root))
         return inside or lies_within(path, store.root, store.config)
-    except RmqctlError:
-        # The command itself will find, and tell, that it is no store or where its log should be.
+    except (RmqctlError, OSError):
+        # The command itself will find, and tell, that it is no store, that nobody may look at it
+        # (and so write into it), or where its log should be.
         return False

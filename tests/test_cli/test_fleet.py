@@ -181,6 +181,30 @@ def test_a_missing_broker_conf_is_that_stores_error(
     assert f"{tmp_path}/half.conf: No such file" in rows["half"]["error"]
 
 
+def test_what_is_no_broker_conf_beside_a_store_is_that_stores_error(
+    stores: dict[str, Path], cli: Cli, tmp_path: Path
+) -> None:
+    """The sizes of a broker without a broker.conf would make findings of a sound store. The parent
+    of the last store may not be looked at: the name is too long for the system."""
+    for name in ("folder", "dangling", "pipe"):
+        (tmp_path / name).mkdir()
+        golden_data.copy_tree(stores["half"], tmp_path / name / "store")
+    (tmp_path / "folder/broker.conf").mkdir()
+    (tmp_path / "dangling/broker.conf").symlink_to("gone")
+    os.mkfifo(tmp_path / "pipe/broker.conf")
+    lines = [f"{name} = {tmp_path / name / 'store'}" for name in ("folder", "dangling", "pipe")]
+    lines.append(f"long = {tmp_path / ('x' * 300) / 'store'}")
+    some = {"sound": stores["sound"]}
+    line = ["fleet", "du", "--stores", listing(some, tmp_path / "list", *lines), *NDJSON]
+    done = cli(*line, "--report", tmp_path / "page.html")
+    rows = by_store(done.rows)
+    assert rows["sound"]["error"] is None and rows["pipe"]["error"] is None
+    assert "broker.conf: Is a directory" in rows["folder"]["error"]
+    assert "broker.conf: No such file" in rows["dangling"]["error"]
+    assert "File name too long" in rows["long"]["error"]
+    assert done.code == 2
+
+
 def test_a_table_has_a_line_a_store(stores: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
     out = cli("fleet", "verify", "--stores", listing(stores, tmp_path / "list"), "--jobs", "1").out
     header, *rows, _, title, told, _, summary = out.splitlines()

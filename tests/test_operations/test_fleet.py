@@ -306,6 +306,13 @@ def test_what_is_no_kept_row_is_none(tmp_path: Path, kind: str) -> None:
             assert state.kept(store, "mark") is not None
 
 
+def test_no_network_is_asked_for_what_is_refused(tmp_path: Path) -> None:
+    store = FleetStore("a", "s3://bucket/a", "s3://bucket/a")
+    with State(tmp_path, "verify") as state:
+        (one,) = Run([store], Asked("verify"), no_remote, state).left
+    assert "maps a store's files" in (looking.looked_at(one.task)["error"] or "")
+
+
 def test_the_sums_hold_nothing_of_the_rows() -> None:
     store, sums = FleetStore("a", "/a", "/a"), Sums("verify")
     for number in range(3):

@@ -16,7 +16,13 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import RmqctlError
-from rmqctl.operations.fleet.looking import OpenRemote, Task, config_of, failed
+from rmqctl.operations.fleet.looking import (
+    OpenRemote,
+    Task,
+    config_of,
+    failed,
+    refuse_if_not_mapped,
+)
 from rmqctl.operations.fleet.state import State, mark_of
 from rmqctl.operations.fleet.stores import FleetStore
 from rmqctl.rows.fleets import FleetStoreRow
@@ -121,6 +127,7 @@ def _planned(
         return failed(store, asked.verb, began, error)
     task = Task(store, asked.verb, config, asked.reads_log, asked.threads)
     try:
+        refuse_if_not_mapped(store, asked.verb)  # Before a network is asked in vain.
         files = list(_files(store, config, open_remote, everything=is_marked))
     except (RmqctlError, OSError):
         # The look at the store will meet the same error, and its row will tell it.

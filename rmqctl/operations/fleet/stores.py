@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -127,4 +128,11 @@ def _conf(place: str, name: str, pattern: str | None) -> str | None:
     if "://" in place:
         return None
     beside = Path(place).parent / "broker.conf"
-    return str(beside) if beside.is_file() else None
+    try:
+        mode = os.lstat(beside).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        return str(beside)  # Nobody may look: the store's row will say so.
+    # Another thing in its place is that row's error, too; of a pipe a read would not end.
+    return None if stat.S_ISFIFO(mode) else str(beside)
