@@ -158,6 +158,7 @@ class Server:
         """Serves until :meth:`stop`, then ends cleanly: it accepts no more connections, completes
         the work under way, and sends the last answers."""
         assert self._listeners
+        asyncio.get_running_loop().set_exception_handler(self._seldom.of_asyncio)
         self._writer.start()
         try:
             while not self._stopped.is_set():

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import SystemRefused
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 #: Milliseconds after which a cause is told again if it was not met meanwhile.
 _CALM = 60_000
 #: Most causes that are remembered; their texts may come from a store.
 _MOST_CAUSES = 1000
+
+
+class AsyncioRefused(SystemRefused):
+    """What asyncio wanted of the system; ``what`` are its words."""
+
+    template = "{what}: {reason}."
 
 
 def if_somebody_listens(tell: Callable[[str], None]) -> Callable[[str], None]:
@@ -54,6 +64,16 @@ class Seldom:
         self._met[cause] = at
         if last is None or at - last >= _CALM:
             self._tell(text)
+
+    def of_asyncio(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Takes what asyncio has to say (``loop.set_exception_handler``). Where the system refuses
+        connections, as beyond the limit of open files, it would log that a thousand times a second;
+        and after the stop it would listen as often where nothing listens any more."""
+        error, message = context.get("exception"), context["message"]
+        if isinstance(error, OSError):
+            self.met(message, str(AsyncioRefused(what=message, reason=error.strerror)))
+        elif "._start_serving(" not in message:
+            loop.default_exception_handler(context)
 
 
 def told_to_clients(error: Exception) -> str:

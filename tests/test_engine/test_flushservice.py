@@ -199,6 +199,20 @@ def test_a_request_ends_once() -> None:
     assert request.wait() is PutMessageStatus.PUT_OK
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files_fail_one_flush_only(tmp_path: Path, disk: Disk, number: int) -> None:
+    """The disk was not asked, so it has lost nothing: the next flush makes up for it."""
+    with begun(tmp_path / "s", flush_disk_type="SYNC_FLUSH") as store:
+        disk.error = OSError(number, os.strerror(number))
+        failed = store.put_message(Message("T", b"1"))
+        assert failed.status is PutMessageStatus.FLUSH_DISK_TIMEOUT
+        assert failed.reason.startswith(os.strerror(number))
+        disk.error = None
+        assert store.put_message(Message("T", b"2")).is_ok
+        assert store.commit_log.flushed_where == store.max_offset
+    assert not (tmp_path / "s/abort").exists() and is_clean(tmp_path / "s")
+
+
 @pytest.mark.parametrize("service", [False, True])
 def test_a_disk_that_fails_fails_all_who_wait(tmp_path: Path, disk: Disk, service: bool) -> None:
     store = begun(tmp_path / "s", flush_disk_type="SYNC_FLUSH", sync_flush_timeout=60_000)

@@ -182,6 +182,24 @@ def test_who_wants_to_know_hears_who_comes_and_who_is_cut_off(
     assert told == [f"{address} has come", cut, f"{address} has gone"]
 
 
+def test_connections_that_the_system_refuses_are_told_once(
+    run: Callable[[Test], list[str]],
+) -> None:
+    """asyncio tries each a thousand times a second, and says so each time."""
+
+    async def dialogue(server: Server, host: str, port: int) -> None:
+        error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        for _ in range(3):
+            context = {"message": "socket.accept() out of system resource", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+
+    (told,) = run(dialogue)
+    assert told == (
+        "socket.accept() out of system resource: Too many open files. "
+        "Raise the limit of open files (`ulimit -n`)."
+    )
+
+
 def test_a_bug_ends_one_connection_and_is_told(
     run: Callable[[Test], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

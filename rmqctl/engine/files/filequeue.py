@@ -248,7 +248,9 @@ def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:
 
 #: Threads that force many files to disk, at most, and files that are worth a thread.
 _SYNCED_AT_ONCE, _SYNCED_BY_ONE = 16, 4
-#: What the system says where a file is gone, or something else (ENXIO: a socket) has its place.
+#: What the system says where too many files are open: a flush has tried nothing then.
+NOT_OPENED = (errno.EMFILE, errno.ENFILE)
+#: What it says where a file is gone, or something else (ENXIO: a socket) has its place.
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
 
 

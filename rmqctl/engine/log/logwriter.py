@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine.files import writing
 from rmqctl.engine.files.extents import write_at
-from rmqctl.engine.files.filequeue import FileEntry, sync_files
+from rmqctl.engine.files.filequeue import NOT_OPENED, FileEntry, sync_files
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog
@@ -330,7 +330,8 @@ class CommitLogWriter(CommitLog):
         whether it did. Records in two files take two calls.
 
         :raises OSError: the disk failed, now or in an earlier call. The kernel reports a page that
-            it could not write only once and may drop it, so a later fsync proves nothing.
+            it could not write only once and may drop it, so a later fsync proves nothing. A limit
+            of open files makes only this call fail.
         """
         with self._flush_lock:
             if self.lost is not None:
@@ -351,7 +352,8 @@ class CommitLogWriter(CommitLog):
             try:
                 sync_files([entry.path])
             except OSError as error:
-                self.lost = error
+                if error.errno not in NOT_OPENED:
+                    self.lost = error
                 raise
             if self.on_flush is not None:
                 self.on_flush((time.perf_counter() - started) * 1000)
