@@ -173,6 +173,19 @@ def item_of_another_place(root: Path) -> None:
     flip(root / INDEX, INDEX_HEADER + SLOTS * 8 + 12 + 7)
 
 
+def item_of_another_time(root: Path) -> None:
+    flip(root / INDEX, INDEX_HEADER + SLOTS * 8 + 24 + 3, bit=4)
+
+
+def index_of_another_time(root: Path) -> None:
+    """The header's begin_timestamp, from which the times of all items are counted."""
+    flip(root / INDEX, 4 + 5)
+
+
+def local_item_of_another_time(root: Path) -> None:
+    flip(local_index(root), INDEX_HEADER + SLOTS * 8 + 32 + 24 + 3, bit=4)
+
+
 def local_slot_leads_astray(root: Path) -> None:
     path = local_index(root)
     data = path.read_bytes()
@@ -231,6 +244,9 @@ CASES: dict[Callable[[Path], None], tuple[str, Path | None]] = {
     slot_leads_astray: ("tiered-index-broken", INDEX),
     item_in_another_slot: ("tiered-index-broken", INDEX),
     item_of_another_place: ("tiered-index-item-mismatch", INDEX),
+    item_of_another_time: ("tiered-index-item-mismatch", INDEX),
+    index_of_another_time: ("tiered-index-item-mismatch", INDEX),
+    local_item_of_another_time: ("tiered-index-item-mismatch", Path(LOCAL_INDEX)),
     local_slot_leads_astray: ("tiered-index-broken", Path(LOCAL_INDEX)),
     local_chain_goes_round: ("tiered-index-broken", Path(LOCAL_INDEX)),
     local_header_counts_more: ("tiered-index-unreadable", Path(LOCAL_INDEX)),

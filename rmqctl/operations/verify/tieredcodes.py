@@ -119,7 +119,7 @@ TIERED_CODES: dict[str, Code] = {
     "tiered-index-item-mismatch": Code(
         ERROR,
         "tiered",
-        "items of the index lead to no record, or to one without such a key",
+        "items of the index lead to no record, or to one without such a key or of another time",
         _INDEX_LOST,
     ),
 }

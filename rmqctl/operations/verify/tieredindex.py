@@ -51,7 +51,7 @@ def _items(file: TieredIndexFile, topics: dict[int, str], queues: OpenQueues) ->
     first: tuple[Item, str, str] | None = None
     count = 0
     for item in file.items():
-        wrong = _problem(item, topics, queues)
+        wrong = _problem(item, file.header.begin_timestamp, topics, queues)
         if wrong is not None:
             first = first or (item, *wrong)
             count += 1
@@ -67,7 +67,9 @@ def _items(file: TieredIndexFile, topics: dict[int, str], queues: OpenQueues) ->
         )
 
 
-def _problem(item: Item, topics: dict[int, str], queues: OpenQueues) -> tuple[str, str] | None:
+def _problem(
+    item: Item, begin: int, topics: dict[int, str], queues: OpenQueues
+) -> tuple[str, str] | None:
     """``(expected, found)`` of a wrong item. None if it is right, if its topic or its record was
     deleted, and if the log has lost the bytes to which it leads."""
     topic = topics.get(item.topic_id)
@@ -87,7 +89,20 @@ def _problem(item: Item, topics: dict[int, str], queues: OpenQueues) -> tuple[st
     hashes = {
         index_key_hash(topic, key) for record in found for key in message_keys(record.properties)
     }
-    return None if item.key_hash in hashes else (f"a key with hash {item.key_hash}", "none")
+    if item.key_hash not in hashes:
+        return f"a key with hash {item.key_hash}", "none"
+    # By this time a query with times finds the message, or does not.
+    times = [_seconds(record.store_timestamp - begin) for record in found]
+    if item.time_diff_seconds in times:
+        return None
+    expected = f"a record stored {item.time_diff_seconds} s after the header's begin_timestamp"
+    return expected, f"{times[0]} s"
+
+
+def _seconds(milliseconds: int) -> int:
+    """Whole seconds towards zero, as ``IndexStoreFile#putKey`` counts them."""
+    seconds = abs(milliseconds) // 1000
+    return seconds if milliseconds >= 0 else -seconds
 
 
 def _is_told(queue: TieredQueue, item: Item) -> bool:
