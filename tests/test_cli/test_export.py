@@ -53,6 +53,25 @@ def lines(directory: Path) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "meant"),
+    [
+        ("out.ndjson", "parquet", "ndjson"),
+        ("out.jsonl", "csv", "ndjson"),
+        ("out.parquet", "ndjson", "parquet"),
+        ("out.csv", "csv", None),
+        ("out.2026", "csv", None),
+    ],
+)
+def test_a_name_that_stands_for_another_format_is_noticed(
+    cli: Cli, store: Path, tmp_path: Path, name: str, kind: str, meant: str | None
+) -> None:
+    done = cli("export", "--output", tmp_path / name, "--format", kind, store=store)
+    assert done.code == 0 and (tmp_path / name).is_dir()
+    note = f"directory of {kind}: --format {meant} writes {meant}."
+    assert (note in " ".join(done.err.split())) if meant else (done.err == "")
+
+
 def test_files_lie_by_topic_and_day(cli: Cli, store: Path, tmp_path: Path) -> None:
     before = golden_data.state(store)
     done = cli("export", "--to", tmp_path / "out", "--format", "ndjson", store=store)

@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.rows.exported import Exported
 
+#: The formats that the ending of a name stands for.
+_MEANT = {
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".json": "ndjson",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
+
 
 @make(
     "export",
@@ -85,6 +94,11 @@ def command(
     and with them the progress of consumers; physical offsets and offset message ids do not.
     """
     settings.check_outside("--output", to)
+    meant = _MEANT.get(Path(to).suffix, kind)
+    if meant != kind:
+        settings.settings().note(
+            f"note: {to} becomes a directory of {kind}: --format {meant} writes {meant}."
+        )
     if kind == "store":
         return _as_store(settings, to, as_json, columns, options)
     from rmqctl.engine.files.paths import local_path
