@@ -173,8 +173,9 @@ class Settings(NamedTuple):
     def planned_order(self, store: MessageStore, writer: RowWriter) -> None:
         """The same for commands that open a store for writing only where a start would change
         something in it."""
-        from rmqctl.operations.mend.recovery import is_in_order
+        from rmqctl.operations.mend.recovery import check_may_write, is_in_order
 
+        check_may_write(store)
         if not is_in_order(store):
             self.planned_recovery(store, writer, strict=True)
 

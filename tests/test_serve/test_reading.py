@@ -420,7 +420,7 @@ def test_what_the_system_refuses_names_no_file_to_a_client(
 
     monkeypatch.setattr(dialogue.served.store, "consume_queue", fails)
     answer = dialogue.client().ask(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)
-    assert (answer.code, answer.remark) == (1, "the store cannot answer: CannotRead")
+    assert (answer.code, answer.remark) == (1, "the store cannot answer: CannotRead: I/O error")
     assert "/data/store" in dialogue.troubles[0]
 
 

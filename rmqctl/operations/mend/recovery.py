@@ -55,8 +55,7 @@ def checked_plan(
         QueueHasHole: the opening would be refused.
     :raises UnsupportedStore: such a store cannot be written.
     """
-    paths.check_writable(store.root)
-    check_understood(store.root, store.config)
+    check_may_write(store)
     commit_log_file_size(store.root, store.config, writes=True)
     store.check_log_lengths()
     if strict:
@@ -68,6 +67,16 @@ def checked_plan(
         plan, store.root, log, store.index, store.dispatcher, store.config, plan.is_clean
     )
     return plan
+
+
+def check_may_write(store: MessageStore) -> None:
+    """Refuses a store that nobody may write here. Raises what
+    :func:`~rmqctl.engine.files.paths.check_writable` does, and:
+
+    :raises UnsupportedStore: such a store cannot be written.
+    """
+    paths.check_writable(store.root)
+    check_understood(store.root, store.config)
 
 
 def recovery_row(plan: StartPlan) -> RecoveryRow:
