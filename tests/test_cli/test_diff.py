@@ -152,6 +152,26 @@ def test_units_and_configuration(cli: Cli, store: Path, other: Path) -> None:
     assert told(done, "a", "b")[1:3] == [("2", "3"), ("4", "5")]
 
 
+def test_offsets_are_told_in_order_also_of_groups_that_one_store_has(
+    cli: Cli, store: Path, other: Path
+) -> None:
+    for root, offsets in (
+        (store, '{"b@g":{10:1,9:1,0:5},"a@h":{0:1},"a@g":{},"c@same":{0:7}}'),
+        (other, '{"c@same":{0:7},"b@g":{0:5,9:2,11:3},"a@f":{1:1}}'),
+    ):
+        (root / "config").mkdir()
+        file = root / "config" / "consumerOffset.json"
+        file.write_text(f'{{"offsetTable":{offsets}}}')
+    done = compare(cli, store, other)
+    assert told(done, "topic", "group", "queue_id", "a", "b") == [
+        ("a", "f", 1, None, "1"),
+        ("a", "h", 0, "1", None),
+        ("b", "g", 9, "1", "2"),
+        ("b", "g", 10, "1", None),
+        ("b", "g", 11, None, "3"),
+    ]
+
+
 @pytest.mark.parametrize("what", ["a file", "a link to nothing"])
 def test_what_stands_where_a_queue_lay_is_none(
     cli: Cli, store: Path, other: Path, what: str

@@ -149,12 +149,15 @@ class Diff:
 
     def _offsets(self) -> Iterator[DifferenceRow]:
         """The differences in the offsets of consumers, and of the delivery of delayed messages."""
-        a, b = (_flat(consumer_offsets(store.root)) for store in (self._a, self._b))
-        for topic, group, queue_id in sorted(a.keys() | b.keys()):
-            key = topic, group, queue_id
-            if a.get(key) != b.get(key):
-                row = _row("consumer_offset", "differs", *_numbers(a.get(key), b.get(key)))
-                yield row | {"topic": topic, "group": group, "queue_id": queue_id}
+        a, b = (consumer_offsets(store.root) for store in (self._a, self._b))
+        # Only owners that differ are looked at queue by queue: there may be a million offsets.
+        for topic, group in sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key)):
+            of_a, of_b = (offsets.get((topic, group), {}) for offsets in (a, b))
+            for queue_id in sorted(of_a.keys() | of_b.keys()):
+                pair = of_a.get(queue_id), of_b.get(queue_id)
+                if pair[0] != pair[1]:
+                    row = _row("consumer_offset", "differs", *_numbers(*pair))
+                    yield row | {"topic": topic, "group": group, "queue_id": queue_id}
         levels_a, levels_b = (delay_offsets(store.root) for store in (self._a, self._b))
         for level in sorted(levels_a.keys() | levels_b.keys()):
             pair = levels_a.get(level), levels_b.get(level)
@@ -240,14 +243,6 @@ def _unlike(
 
 def _range(queue: _Queue) -> str:
     return f"{queue.min_offset} to {queue.max_offset}"
-
-
-def _flat(offsets: dict[tuple[str, str], dict[int, int]]) -> dict[tuple[str, str, int], int]:
-    return {
-        (*key, queue_id): offset
-        for key, queues in offsets.items()
-        for queue_id, offset in queues.items()
-    }
 
 
 def _numbers(*numbers: int | None) -> list[str | None]:
