@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.operations.look.diff import Diff
 from tests.golden_data import apply_damage, copy_tree, state
 from tests.test_cli.conftest import BROKER_CONF, CONFIG, NASTY, Cli, Done, message
 from tests.test_operations.test_salvage import patched, records_of
@@ -150,6 +151,19 @@ def test_units_and_configuration(cli: Cli, store: Path, other: Path) -> None:
         ("group", "only-in-b", None, None, None, "h"),
     ]
     assert told(done, "a", "b")[1:3] == [("2", "3"), ("4", "5")]
+
+
+def test_progress_goes_on_from_queue_to_queue(store: Path, other: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "orders" / "1")
+    with MessageStore(store, CONFIG) as a, MessageStore(other, CONFIG) as b:
+        diff = Diff(a, b)
+        calls: list[int] = []
+        rows = list(diff.queue_rows(calls.append))
+    assert [(row["topic"], row["queue_id"], row["kind"]) for row in rows] == [
+        ("orders", 1, "only-in-b")
+    ]
+    assert ("orders", 1) in diff.queue_places
+    assert calls == list(range(len(diff.queue_places)))
 
 
 def test_offsets_are_told_in_order_also_of_groups_that_one_store_has(

@@ -42,11 +42,14 @@ def command(settings: Settings, other: Path) -> int:
             settings.note_config(store)
             settings.note_queues(store)
         diff = Diff(a, b)
-        with (
-            settings.writer("difference") as writer,
-            settings.progress("diff", diff.compared_bytes, writer) as advance,
-        ):
-            writer.rows(diff.rows(advance))
+        with settings.writer("difference") as writer:
+            with settings.progress("diff: log", diff.compared_bytes, writer) as advance:
+                writer.rows(diff.log_rows(advance))
+            queues = len(diff.queue_places)
+            with settings.progress("diff: queues", queues, writer, counts=True) as advance:
+                writer.rows(diff.queue_rows(advance))
+            writer.rows(diff.config_rows())
+            writer.rows([diff.summary()])
     return int(not diff.is_same)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,8 @@ STRUCTURES = ("commitlog", "queue", "consumer_offset", "delay_offset", "topic", 
 
 
 class Diff:
-    """Compares the stores ``a`` and ``b``. ``compared_bytes`` is how much log both have."""
+    """Compares the stores ``a`` and ``b``, structure by structure: :meth:`log_rows`, then
+    :meth:`queue_rows`, then :meth:`config_rows`. ``compared_bytes`` is how much log both have."""
 
     def __init__(self, a: MessageStore, b: MessageStore) -> None:
         self._a, self._b = a, b
@@ -45,17 +47,39 @@ class Diff:
         """Whether no difference was found so far."""
         return not self._counts
 
-    def rows(self, progress: Progress | None = None) -> Iterator[DifferenceRow | DiffSummary]:
-        """Rows ``difference``, structure by structure, then ``summary``.
+    @cached_property
+    def queue_places(self) -> list[tuple[str, int]]:
+        """Topic and number of each queue that one of the stores has, sorted."""
+        stores = self._a, self._b
+        return sorted(
+            {(where.topic, where.queue_id) for one in stores for where in one.queues.directories()}
+        )
+
+    def log_rows(self, progress: Progress) -> Iterator[DifferenceRow]:
+        """Rows ``difference`` of the logs. ``progress`` is called with the bytes compared so far,
+        up to :attr:`compared_bytes`."""
+        return self._counted(self._log(progress))
+
+    def queue_rows(self, progress: Progress) -> Iterator[DifferenceRow]:
+        """Rows ``difference`` of the queues. ``progress`` is called with the number of
+        :attr:`queue_places` done so far."""
+        return self._counted(self._queues(progress))
+
+    def config_rows(self) -> Iterator[DifferenceRow]:
+        """Rows ``difference`` of what ``config/`` holds.
 
         :raises ConfigFileUnreadable: a file of ``config/`` is broken, and so is its ``.bak``.
         """
-        for row in chain(
-            self._log(progress), self._queues(), self._offsets(), self._topics(), self._groups()
-        ):
+        return self._counted(chain(self._offsets(), self._topics(), self._groups()))
+
+    def _counted(self, rows: Iterator[DifferenceRow]) -> Iterator[DifferenceRow]:
+        for row in rows:
             self._counts[row["structure"]] += 1
             yield row
-        yield {
+
+    def summary(self) -> DiffSummary:
+        """The row ``summary`` of all rows that were told so far."""
+        return {
             "type": "summary",
             "same": self.is_same,
             "compared_bytes": self.compared_bytes,
@@ -68,7 +92,7 @@ class Diff:
             "groups": self._counts["group"],
         }
 
-    def _log(self, progress: Progress | None) -> Iterator[DifferenceRow]:
+    def _log(self, progress: Progress) -> Iterator[DifferenceRow]:
         a, b = self._a.commit_log, self._b.commit_log
         if a.file_size != b.file_size:
             sizes = f"files of {a.file_size} bytes", f"files of {b.file_size} bytes"
@@ -96,13 +120,11 @@ class Diff:
             if other_low >= other_high:
                 return
 
-    def _queues(self) -> Iterator[DifferenceRow]:
+    def _queues(self, progress: Progress) -> Iterator[DifferenceRow]:
         """The differences of queues of both kinds, each queue cut to the log of its store."""
         stores = self._a, self._b
-        places = {
-            (where.topic, where.queue_id) for one in stores for where in one.queues.directories()
-        }
-        for topic, queue_id in sorted(places):
+        for done, (topic, queue_id) in enumerate(self.queue_places):
+            progress(done)
             yield from self._pair(*(one.consume_queue(topic, queue_id) for one in stores))
         batch_places = {
             (where.topic, where.queue_id) for one in stores for where in one.batch_queues()
