@@ -205,6 +205,21 @@ def test_a_file_of_which_the_length_alone_has_changed_comes_back(
     assert content(restored(full, more, output=tmp_path / "new")) == content(store)
 
 
+def test_a_quiet_store_is_listed_before_and_after_the_copy_only(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked: list[Path] = []
+    walk = os.walk
+
+    def counted(start: Path, **options: Any) -> Iterator[tuple[str, list[str], list[str]]]:
+        walked.append(start)
+        return walk(start, **options)
+
+    monkeypatch.setattr(os, "walk", counted)
+    backup(store, tmp_path / "backup")
+    assert walked.count(store) == 2
+
+
 def test_a_store_without_its_log_is_not_backed_up(store: Path, tmp_path: Path) -> None:
     """Its disk is not mounted, or the configuration is another: no backup is without messages."""
     (store / "commitlog").rename(tmp_path / "elsewhere")

@@ -59,16 +59,20 @@ class Listing:
     def files(self, below: str | None = None) -> Iterator[SourceFile]:
         """The files in a directory of the store, or in all of it. ``lock`` is left out: it belongs
         to a process and not to the data."""
+        return (file for file, _ in self._listed(below))
+
+    def _listed(self, below: str | None = None) -> Iterator[tuple[SourceFile, os.stat_result]]:
+        """The files, each with its status when it was listed."""
         own = self.root / paths.COMMIT_LOG
         for path, place in self._walked(self.root if below is None else self.root / below):
             if own not in self._log and path.startswith(paths.COMMIT_LOG + "/"):
                 self.left_out.add(path)
-            elif path != paths.LOCK and self._is_file(path, place):
-                yield SourceFile(path, place)
+            elif path != paths.LOCK and (status := self._status(path, place)) is not None:
+                yield SourceFile(path, place), status
         if below in (None, paths.COMMIT_LOG):
             yield from self._elsewhere(own)
 
-    def _elsewhere(self, own: Path) -> Iterator[SourceFile]:
+    def _elsewhere(self, own: Path) -> Iterator[tuple[SourceFile, os.stat_result]]:
         """The files in the other directories of the log. Of files with the same name the first one
         is listed."""
         taken = set(paths.scan_names(own)) if own in self._log else set()
@@ -77,9 +81,9 @@ class Listing:
                 path = f"{paths.COMMIT_LOG}/{name}"
                 if name in taken:
                     self.left_out.add(str(directory / name))
-                elif self._is_file(path, directory / name):
+                elif (status := self._status(path, directory / name)) is not None:
                     taken.add(name)
-                    yield SourceFile(path, directory / name)
+                    yield SourceFile(path, directory / name), status
 
     def newest_first(self, below: str) -> list[SourceFile]:
         """The files below a directory of the store, grouped by directory, the newest first in each.
@@ -87,26 +91,16 @@ class Listing:
         files = sorted(self.files(below), key=lambda file: file.place.name, reverse=True)
         return sorted(files, key=lambda file: file.path.rpartition("/")[0])
 
-    def state(self) -> dict[str, tuple[int, int, int]]:
-        """Size, modification time (ns) and inode of each file."""
-        found = {}
-        for path, place in self.files():
-            try:
-                status = place.stat()
-            except FileNotFoundError:
-                continue
-            found[path] = status.st_size, status.st_mtime_ns, status.st_ino
-        return found
+    def state(self) -> dict[SourceFile, tuple[int, int, int]]:
+        """Each file, with its size, modification time (ns) and inode."""
+        return {
+            file: (status.st_size, status.st_mtime_ns, status.st_ino)
+            for file, status in self._listed()
+        }
 
     def data_bytes(self) -> int:
         """About how many bytes there are to be read: those that take space on disk."""
-        total = 0
-        for file in self.files():
-            try:
-                total += file.place.stat().st_blocks * 512
-            except FileNotFoundError:
-                continue
-        return total
+        return sum(status.st_blocks * 512 for _, status in self._listed())
 
     def _walked(self, start: Path) -> Iterator[tuple[str, Path]]:
         seen = {_identity(place) for place in (self.root, start) if place.is_dir()}
@@ -124,20 +118,21 @@ class Listing:
             for name in sorted(files):
                 yield (relative / name).as_posix(), where / name
 
-    def _is_file(self, path: str, place: Path) -> bool:
+    def _status(self, path: str, place: Path) -> os.stat_result | None:
+        """The status of a file that is copied; None: it is left out, or has gone."""
+        status = None
         try:
             status = place.stat()
-            is_file = stat.S_ISREG(status.st_mode) and status.st_size <= MOST_SIZE
         except FileNotFoundError:
             if not place.is_symlink():
-                return False  # It has gone since it was listed.
-            is_file = False
+                return None  # It has gone since it was listed.
         except OSError as error:
             raise CannotRead(path=str(place), reason=error.strerror) from error
-        if not is_file or not is_sound_path(path):
+        is_file = status is not None and stat.S_ISREG(status.st_mode)
+        if status is None or not is_file or status.st_size > MOST_SIZE or not is_sound_path(path):
             self.left_out.add(path)
-            return False
-        return True
+            return None
+        return status
 
 
 def _identity(directory: Path) -> tuple[int, int] | None:

@@ -86,8 +86,9 @@ class Source:
         :raises StoreChanging: another program has changed one of them meanwhile.
         """
         end = self.physical_offset = self.dispatched_offset = self._log_end()
+        # With 100,000 queues each listing takes seconds, so one gives the files and their state.
         before = self.listing.state()
-        for file in list(self.listing.files()):
+        for file in before:
             one = found(file)
             if one is None:
                 raise StoreChanging(path=str(file.place), reason="it was removed")
@@ -95,10 +96,10 @@ class Source:
         if is_locked(self.root):
             raise StoreChanging(path=str(self.root), reason="a broker has started on it")
         after = self.listing.state()
-        names = before.keys() | after.keys()
-        changed = sorted(name for name in names if before.get(name) != after.get(name))
+        files = before.keys() | after.keys()
+        changed = sorted(file for file in files if before.get(file) != after.get(file))
         if changed or self._log_end() != end:
-            path = self.root / (changed[0] if changed else paths.COMMIT_LOG)
+            path = self.root / (changed[0].path if changed else paths.COMMIT_LOG)
             raise StoreChanging(path=str(path), reason="somebody writes there")
 
     def _log_end(self) -> int | None:
