@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -160,6 +161,23 @@ def test_a_bug_is_one_stores_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = looking.looked_at(Task(store, "stats", golden_data.broker_conf("basic")))
     assert found["exit_code"] == 70
     assert "a bug in rmqctl: KeyError: 'x'" in (found["error"] or "")
+
+
+@pytest.mark.parametrize("verb", ["verify", "stats", "du"])
+@pytest.mark.parametrize("size", [0, 30])
+def test_a_first_file_that_is_cut_is_damage_and_no_error(
+    golden: Golden, tmp_path: Path, verb: str, size: int
+) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(golden("basic"), root)
+    os.truncate(min((root / "commitlog").iterdir()), size)
+    for reads_log in (True, False):
+        store = FleetStore("one", str(root), str(root))
+        found = looking.looked_at(Task(store, verb, golden_data.broker_conf("basic"), reads_log))
+        assert found["error"] is None, found["error"]
+        # The next file has records, and of the first one nothing is known.
+        assert found["min_offset"] == 0
+        assert found["exit_code"] == int(reads_log or verb == "verify")
 
 
 def test_what_has_changed_is_looked_at_again(golden: Golden, tmp_path: Path) -> None:

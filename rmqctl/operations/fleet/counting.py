@@ -90,7 +90,7 @@ def gathered(entries: Iterable[ScanEntry]) -> Count:
 
 def first_timestamp(log: CommitLog) -> int | None:
     """The store time of the first record (ms); None where the log does not begin with a record."""
-    if not log.files.entries:
-        return None
+    if log.files.find(log.min_offset) is None:
+        return None  # There is no file, or the first one is empty.
     entry = log.entry_at(log.min_offset)
     return entry.store_timestamp if isinstance(entry, Record) else None
