@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.engine.messagestore import WritableStore
 from rmqctl.engine.record.fields import NotAMessage, is_other_row
-from rmqctl.engine.record.status import NOT_AGAIN
 from rmqctl.engine.write.bulk import Message as ToPut
 from rmqctl.errors import NotWritable, PutRefused, UsageError
 from rmqctl.library.message import Message
@@ -70,8 +69,7 @@ def _made(messages: Iterable[Message | Mapping[str, Any]], maker: MessageMaker) 
 
 def _refused(result: PutMessageResult, stored: int) -> PutRefused:
     why = f" ({result.reason})" if result.reason else ""
-    is_logged = result.reason.endswith(NOT_AGAIN)
-    then = "go on with the next message" if is_logged else "go on with this message"
+    then = "go on with the next message" if result.is_logged else "go on with this message"
     return PutRefused(
         topic=result.topic, status=result.status.value, why=why, stored=stored, then=then
     )

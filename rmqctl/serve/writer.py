@@ -11,6 +11,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, cast
 
+from rmqctl.errors import CannotWrite
 from rmqctl.serve.events import Append, Persist, Upkeep, Upkept
 from rmqctl.serve.processors.put import append_all, keep
 
@@ -206,6 +207,9 @@ def keep_up(store: WritableStore, work: Upkeep) -> Upkept | Exception:
     store the same messages again each time."""
     try:
         store.writer.flusher.check_log()
+        with suppress(CannotWrite, OSError):
+            # What is in the log without a unit waits for room, even if nobody sends any more.
+            store.writer.flusher.complete()
         return work.work(store)
     except Exception as error:  # Told, or a bug: where the answer is given.
         return error

@@ -782,6 +782,27 @@ def test_nobody_is_told_to_pass_over_what_waits_for_the_disk(
     assert [one.topic for one in stored(dialogue)].count("orders") == 1
 
 
+def test_what_the_log_has_is_not_delivered_again(
+    delaying: tuple[Dialogue, Clock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put whose queue file gets no name has failed, and the log has the message."""
+    dialogue, clock = delaying
+    send(dialogue.client(), b"x", properties="DELAY\1" + "1\2")
+
+    def no_room(*arguments: Any, **named: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    clock.now += 1000
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", no_room)
+        dialogue.wait(3000)
+    dialogue.wait(3000)
+    assert [one.topic for one in stored(dialogue)].count("orders") == 1
+    # It appears as soon as there is room, though nobody puts anything any more.
+    queue = dialogue.served.store.consume_queue("orders", 1)
+    assert queue is not None and queue.max_offset == 1
+
+
 def test_who_may_read_one_topic_has_no_other_come_back(dialogue: Dialogue) -> None:
     client = dialogue.client()
     assert send(client).code == 0

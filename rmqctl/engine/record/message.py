@@ -31,7 +31,7 @@ from rmqctl.engine.record.form import (
     RecordForm,
 )
 from rmqctl.engine.record.record import PREFIXES, TAILS, Tail, offset_msg_id
-from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
+from rmqctl.engine.record.status import NOT_AGAIN, AppendMessageStatus, PutMessageStatus
 
 #: Characters that no name and no value of a property may hold: the separators, which would split
 #: it, and NUL, which cannot be told from damage.
@@ -147,6 +147,12 @@ class PutMessageResult(_Kept):
     def stored(self) -> AppendMessageResult | None:
         """The append, if the log has the message, even if the put failed behind that."""
         return self.append if self.append is not None and self.append.is_ok else None
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether the log has the message, also where its queue or index is to get it later. It
+        must not be put again."""
+        return self.stored is not None or self.reason.endswith(NOT_AGAIN)
 
     def named(self, message: MessageExtBrokerInner) -> PutMessageResult:
         """This result, with the message's own topic and queue if it was refused before it got

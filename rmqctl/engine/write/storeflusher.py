@@ -317,6 +317,15 @@ class StoreFlusher:
         if self._log.lost is not None:
             raise LogNotForced(path=str(self._root), reason=str(self._log.lost.strerror))
 
+    def complete(self) -> None:
+        """Dispatches what an earlier error has left in the log without queues or index.
+
+        :raises CannotWrite, OSError: the disk is still full.
+        """
+        with self._lock:
+            if self._tail.failed and not self._tail.is_due:
+                self._tail.complete()
+
     @property
     def shown_to(self) -> int:
         """Physical offset up to which clients of a served store may read."""

@@ -9,7 +9,7 @@ from formats import constants
 from rmqctl.engine.record.fields import NotAMessage
 from rmqctl.engine.record.form import RecordForm, room_of
 from rmqctl.engine.record.message import MessageExtBrokerInner, encoded_size, longest_record
-from rmqctl.engine.record.status import NOT_AGAIN, PutMessageStatus
+from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.errors import TopicNotAllowed
 from rmqctl.operations.change.messagemaker import MessageMaker
@@ -50,8 +50,7 @@ def put_batches(
             if not result.is_ok:
                 # Others may have been read behind it, to know that it ends there.
                 run.line = line
-                is_logged = result.reason.endswith(NOT_AGAIN)
-                yield iter((run.refuse(row, len(batch) if is_logged else 0),))
+                yield iter((run.refuse(row, len(batch) if result.is_logged else 0),))
                 return
             run.note_stored(len(batch))
             row["messages"] = len(batch)

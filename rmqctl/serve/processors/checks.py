@@ -119,7 +119,7 @@ class _Round:
         passed = pending[present[-1]].queue_offset + 1 if present else self._start.half
         for one in pending[: present[-1] + 1 if present else 0]:
             result, question = self._renew(store, one)
-            if result.stored is None:
+            if not result.is_logged:
                 kept.troubles.append(f"a half message is not put back: {result.status.value}")
                 passed = one.queue_offset
                 break

@@ -79,7 +79,7 @@ class Delivery:
                     return
             else:
                 result = store.put_message(found[1], flush=False)
-                if result.stored is None:
+                if not result.is_logged:
                     step = _AGAIN if result.status.is_of_store else _SKIP
                     self._stand(level, queue_offset, _reason(result), step, kept)
                     return
