@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -534,3 +536,26 @@ def test_copies_are_found_wherever_they_stand(others: int, cli: Cli, tmp_path: P
     schedule.save_delay_offsets(root, {})
     *_, summary = deliver(cli, root, "--skip-delivered")
     assert (summary["delivered"], summary["delivered_before"]) == (1, 2)
+
+
+def test_what_the_log_has_is_not_delivered_again(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue file that gets no name on a full disk fails the put behind the append."""
+    root = tmp_path / "store"
+    put(root, *(delayed(number) for number in range(5)))
+
+    def no_room(*arguments: Any, **named: Any) -> None:
+        if "/orders/" in os.readlink(f"/proc/self/fd/{named['dst_dir_fd']}") + "/":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        link(*arguments, **named)
+
+    link = os.link
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", no_room)
+        rows = deliver(cli, root, code=5)
+    (told,) = [row for row in rows if row["type"] == "undelivered"]
+    assert told["detail"].endswith("do not put them again")
+    assert [row["progress"] for row in rows if row["type"] == "delivery"] == [5]
+    deliver(cli, root)
+    assert keys(root) == {f"U{number}": 1 for number in range(5)}

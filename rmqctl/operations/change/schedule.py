@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from formats import constants
-from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.record.message import (
     EncodedMessage,
@@ -22,7 +22,7 @@ from rmqctl.engine.services.schedule import Due, Undeliverable
 from rmqctl.engine.services.search import QueueSearch
 from rmqctl.engine.write.appended import Bulk
 from rmqctl.engine.write.bulk import PropertyEncoder
-from rmqctl.errors import TopicNotAllowed
+from rmqctl.errors import CannotWrite, TopicNotAllowed
 from rmqctl.operations.change.undelivered import (
     FILE_MISSING,
     LEVEL_UNKNOWN,
@@ -358,14 +358,25 @@ class _Level:
         if stored:
             self._delivered += len(stored)
             last = stored[-1]
-            self._wrote = [
-                self._wrote[0] if self._wrote else stored[0].wrote_offset,
-                last.wrote_offset + last.wrote_bytes,
-            ]
+            first = self._wrote[0] if self._wrote else stored[0].wrote_offset
+            self._wrote = [first, last.wrote_offset + last.wrote_bytes]
         if self._pass(len(stored)):
             self._run.save()
         if bulk.refused is not None:
             self._refused(bulk.refused)
+            if bulk.logged:
+                self._pass_logged(bulk.logged)
+
+    def _pass_logged(self, messages: int) -> None:
+        """Moves the progress behind refused messages that the log has, if that can be stored."""
+        before = dict(self._run.table)
+        try:
+            cast(WritableStore, self._store).flush_log()
+            self._pass(messages)
+            self._run.save()
+            self._delivered += messages
+        except CannotWrite:
+            self._run.table = before
 
     def _pass(self, messages: int) -> bool:
         """Moves the progress behind so many of the messages under way, and behind those that are
