@@ -30,7 +30,15 @@ from rmqctl.engine.scan.columns import (
 from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 
-__all__ = ["PropertyColumns", "gather", "locate", "properties_problem", "scan", "tags"]
+__all__ = [
+    "PropertyColumns",
+    "gather",
+    "key_places",
+    "locate",
+    "properties_problem",
+    "scan",
+    "tags",
+]
 
 _NAME_VALUE = ord(constants.NAME_VALUE_SEPARATOR)
 _PROPERTY = ord(constants.PROPERTY_SEPARATOR)
@@ -150,6 +158,23 @@ def tags(data: Bytes, start: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
     ``start`` and ``length`` (int64) are the places of every row's properties in ``data`` (uint8).
     """
     return _located(data, start, length, DEFAULT, check=False)[0].of(_TAGS)
+
+
+def key_places(data: Bytes, start: Ints, length: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """Positions and lengths (int64) of all index keys, and whether each is a UNIQ_KEY (bool), in
+    the order of a :class:`~rmqctl.engine.scan.batch.Batch`'s ``key_hash``.
+
+    ``start`` and ``length`` (int64, ascending) are the places of rows' properties in ``data``
+    (uint8).
+    """
+    values, _ = _located(data, start, length, DEFAULT, check=False)
+    unique, tokens = _key_kinds(data, values, DEFAULT)
+    position, size = (np.empty(len(unique.at) + len(tokens.at), np.int64) for _ in range(2))
+    for kind in (unique, tokens):
+        position[kind.at], size[kind.at] = kind.position, kind.length
+    is_unique = np.zeros(len(position), np.bool_)
+    is_unique[unique.at] = True
+    return position, size, is_unique
 
 
 def delays_to_look_at(data: Bytes, topics: TopicTable, fields: dict[str, Ints]) -> dict[int, str]:
@@ -282,21 +307,37 @@ def _keys(
     data: Bytes, values: _Values, key_prefix: Codes, tuning: ScanTuning
 ) -> tuple[Ints, NDArray[np.int32]]:
     """Row and hash of every key. For each row UNIQ_KEY comes first, then the tokens of KEYS."""
+    kinds = _key_kinds(data, values, tuning)
+    key_row = np.empty(sum(len(kind.row) for kind in kinds), np.int64)
+    code = np.empty(len(key_row), np.uint32)
+    for kind in kinds:
+        key_row[kind.at] = kind.row
+        code[kind.at] = hash_codes(data, kind.position, kind.length, key_prefix[kind.row], tuning)
+    return key_row, _index_hash(code)
+
+
+class _Keys(NamedTuple):
+    """The keys of one kind: the number of each among the keys of both kinds, its row, position and
+    length. All are int64 and parallel."""
+
+    at: Ints
+    row: Ints
+    position: Ints
+    length: Ints
+
+
+def _key_kinds(data: Bytes, values: _Values, tuning: ScanTuning) -> tuple[_Keys, _Keys]:
+    """The keys in UNIQ_KEY, and those in KEYS, numbered in the order of their index items."""
     unique_row, *unique = values.of(_UNIQ_KEY)
     token_row, *tokens = _tokens(data, *values.of(_KEYS), tuning)
-    rows = len(key_prefix)
+    rows = values.length.shape[1]
     # Merges two ascending runs: each key's place is the number of keys before it.
     unique_count = np.cumsum(np.bincount(unique_row, minlength=rows))
     token_count = np.cumsum(np.bincount(token_row, minlength=rows))
     before = token_count[unique_row] - np.bincount(token_row, minlength=rows)[unique_row]
     unique_at = np.arange(len(unique_row)) + before
     token_at = np.arange(len(token_row)) + unique_count[token_row]
-    key_row = np.empty(len(unique_row) + len(token_row), np.int64)
-    code = np.empty(len(key_row), np.uint32)
-    for at, row, place in ((unique_at, unique_row, unique), (token_at, token_row, tokens)):
-        key_row[at] = row
-        code[at] = hash_codes(data, place[0], place[1], key_prefix[row], tuning)
-    return key_row, _index_hash(code)
+    return _Keys(unique_at, unique_row, *unique), _Keys(token_at, token_row, *tokens)
 
 
 def _tokens(

@@ -1,26 +1,21 @@
 """stats: messages of one or several stores by topic, queue, tag, hour and more, and keys that
 several messages have.
 
-The scanner passes over each log twice. The first pass counts, batch by batch in numpy, and notes
-the hashes of all keys. The second pass reads the messages whose hashes occur more than once. The
-rows are those of the same statistics on Spark. Spark has no bounds; here a store with too many
-groups, names or keys is refused.
+The first pass over each log counts, batch by batch in numpy, and notes the hashes of all keys.
+Further ones count the keys whose hashes occur more than once
+(:mod:`~rmqctl.operations.look.duplicatekeys`). The rows are those of the same statistics on Spark.
+Spark has no bounds; here a store with too many groups, names or keys is refused.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from formats import layouts
-from formats.constants import (
-    BORNHOST_V6_FLAG,
-    PROPERTY_KEYS,
-    PROPERTY_UNIQ_KEY,
-)
+from formats.constants import BORNHOST_V6_FLAG
 from formats.text import decode_utf8
 from rmqctl.engine.record.record import Damage, host_text
 from rmqctl.engine.scan.batch import Batch
@@ -29,6 +24,7 @@ from rmqctl.engine.scan.properties import tags
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.errors import TooMuchHere
 from rmqctl.operations.look.du import MAX_GROUPS, MAX_NAME_BYTES, NameTable, grouped
+from rmqctl.operations.look.duplicatekeys import DuplicateKeys
 from rmqctl.operations.look.statsrows import (
     Counts,
     LogRange,
@@ -37,12 +33,11 @@ from rmqctl.operations.look.statsrows import (
     unreadable_row,
 )
 from rmqctl.operations.progress import Progress
-from rmqctl.rows.sections import DELAYS, HOUR, SECTIONS, Waiting, order
+from rmqctl.rows.sections import DELAYS, HOUR, SECTIONS, Waiting
 from rmqctl.rows.sums import consumer_groups, place, section_rows, summary
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
-    from rmqctl.engine.record.record import Record
     from rmqctl.rows import Row
 
 #: The most keys whose hashes are held at once: half a GiB.
@@ -90,23 +85,11 @@ def statistics(
             yield from section_rows(section, counts, top)
     yield from consumer_groups(counts)[:top]
     yield from sorted(counts.unreadable, key=place)[:top]
-    duplicates: Counter[tuple[str, str, str]] = Counter()
-    suspects = _twice(counts)
-    for one in stores:
-        _count_keys(one.store, suspects, duplicates, _behind(progress, done))
-        done += _log_bytes(one.store)
-    found = {key: times for key, times in duplicates.items() if times > 1}
-    for key in sorted(found, key=lambda key: (-found[key], *map(order, key)))[:top]:
-        topic, kind, name = key
-        yield {
-            "type": "duplicate_key",
-            "topic": topic,
-            "kind": kind,
-            "key": name,
-            "messages": found[key],
-        }
+    keys = DuplicateKeys(counts.hashes, top)
+    keys.count([one.store for one in stores], _behind(progress, done))
+    yield from keys.rows()
     yield from waits.rows
-    yield summary(len(stores), counts, len(found), sum(found.values()), waits)
+    yield summary(len(stores), counts, keys.number, keys.messages, waits)
 
 
 def _log_bytes(store: MessageStore) -> int:
@@ -222,39 +205,3 @@ def _delay_classes(delay: Ints) -> Ints:
     limits = np.array([*DELAYS, _NULL], np.int64)
     classes: Ints = limits[np.searchsorted(limits[:-1], delay)]
     return classes
-
-
-# --- keys --------------------------------------------------------------------------------------
-
-
-def _twice(counts: Counts) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """The hashes that occur more than once, sorted."""
-    hashes = np.concatenate([np.empty(0, np.int32), *counts.hashes])
-    counts.hashes.clear()
-    hashes.sort()
-    return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
-
-
-def _count_keys(
-    store: MessageStore,
-    suspects: np.ndarray[tuple[int], np.dtype[np.int32]],
-    counts: Counter[tuple[str, str, str]],
-    progress: Progress,
-) -> None:
-    for entry in Scanner(store.commit_log).scan() if len(suspects) else ():
-        if isinstance(entry, Batch):
-            hits = np.isin(entry.key_hash, suspects, kind="sort")
-            for row in np.unique(entry.key_row[hits]).tolist():
-                counts.update(_keys(entry.record(row)))
-            if len(counts) > MAX_KEYS:
-                raise TooMuchHere(what=f"{MAX_KEYS} keys")
-            progress(entry.end_offset - store.min_offset)
-
-
-def _keys(record: Record) -> set[tuple[str, str, str]]:
-    """Topic, kind and key of a message, each once; ``kind`` is the property that holds it."""
-    topic, properties = record.topic, record.properties
-    named = properties.get(PROPERTY_KEYS, "").split(" ")
-    keys = {(topic, PROPERTY_KEYS, key) for key in named if key}
-    unique = properties.get(PROPERTY_UNIQ_KEY)
-    return keys | ({(topic, PROPERTY_UNIQ_KEY, unique)} if unique else set())
