@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Awaitable, Callable
@@ -24,6 +25,7 @@ from textual.screen import Screen
 from textual.worker import WorkerFailed
 
 from rmqctl.cli.browse.app import Browser
+from rmqctl.cli.browse.model.lines import Line
 from rmqctl.cli.browse.model.opened import Opened
 from rmqctl.cli.browse.model.queues import Queues, Topics
 from rmqctl.cli.browse.screens.findings import FindingsPage
@@ -547,6 +549,35 @@ def test_of_many_queues_those_on_the_screen_are_opened(
         assert len(asked) <= 6 * 20
 
     drive(Opened(root, CONFIG), scenario)
+
+
+def test_a_topic_of_many_queues_does_not_keep_the_others_from_the_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as written:
+        written.put_messages([message(n, topic=f"topic-{n}", queue_id=0) for n in range(3)])
+    may_go_on, read = threading.Event(), Topics.line
+
+    def slow(self: Topics, number: int, stop: Callable[[], bool]) -> Line:
+        if number == 2:
+            may_go_on.wait()
+        return read(self, number, stop)
+
+    monkeypatch.setattr(Topics, "line", slow)
+
+    async def driven() -> None:
+        app = Browser(Opened(root, CONFIG))
+        async with app.run_test(size=(80, 24)) as pilot:
+            hand = Hand(app, pilot)
+            try:
+                await hand.shows("topic-0", "topic-1", "3 topics")
+                assert "topic-2" not in hand.screen()
+            finally:
+                may_go_on.set()
+            await hand.shows("topic-2")
+
+    asyncio.run(driven())
 
 
 @pytest.mark.parametrize("where", [(QueuesPage, "make_source"), (Queues, "prepare")])

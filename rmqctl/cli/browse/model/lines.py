@@ -13,6 +13,8 @@ from typing import NamedTuple, Protocol
 
 from rmqctl.errors import CannotRead, RmqctlError
 
+#: Lines of a page, or more: all are read before any is shown.
+PAGE_AT_ONCE = 1 << 10
 #: Returns True once the work is no longer wanted.
 Stop = Callable[[], bool]
 ERROR, WARNING, INFO, DIM, GOOD, NAME = "error", "warning", "info", "dim", "good", "name"
@@ -82,6 +84,8 @@ class Source(Protocol):
     noun: str
     #: Whether the numbers only say how far a line is from the one at which the list was opened.
     is_endless: bool
+    #: How many lines are read before they are shown; few if a line takes long.
+    at_once: int
 
     def prepare(self, stop: Stop) -> None:
         """Called once, in a thread, before anything else. Raises what :meth:`load` raises."""
@@ -110,6 +114,7 @@ class Counted:
     columns: tuple[Column, ...] = ()
     noun = "lines"
     is_endless = False
+    at_once = PAGE_AT_ONCE
 
     def prepare(self, stop: Stop) -> None:
         """Does nothing by default."""

@@ -8,7 +8,16 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from formats.constants import PROPERTY_KEYS
-from rmqctl.cli.browse.model.lines import DIM, ERROR, Column, Line, Place, Stop, go_on
+from rmqctl.cli.browse.model.lines import (
+    DIM,
+    ERROR,
+    PAGE_AT_ONCE,
+    Column,
+    Line,
+    Place,
+    Stop,
+    go_on,
+)
 from rmqctl.cli.browse.model.messages import place_of, preview
 from rmqctl.cli.browse.model.shown import size, to_the_second
 from rmqctl.engine.record.record import Blank, Damage, End, Record
@@ -83,6 +92,7 @@ class Log:
         self.columns: tuple[Column, ...] = ()
         self.noun = "entries"
         self.is_endless = True
+        self.at_once = PAGE_AT_ONCE
 
     def prepare(self, stop: Stop) -> None:
         if self._time is not None:

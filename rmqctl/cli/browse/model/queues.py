@@ -26,6 +26,8 @@ class Topics(Counted):
         Column("last message", 19, rank=1),
     )
     noun = "topics"
+    #: A topic may have thousands of queues, which are all opened for its line.
+    at_once = 1
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened

@@ -7,6 +7,7 @@ terminal.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -223,23 +224,29 @@ class Lines(Widget, can_focus=True):
             return
 
     async def _load(self, source: Source, wanted: range) -> None:
-        try:
-            read = await in_thread(lambda stop: source.load(wanted.start, wanted.stop, stop))
-        except Cancelled:
-            return
-        except (RmqctlError, OSError) as error:
-            text = error_text(error)
-            read = dict.fromkeys(wanted, Line((text,), "error"))
-            self.post_message(self.Failed(text))
-        if source is not self.source or self._reading is not wanted:
-            return
-        self._reading = None
         if len(self._read) > _KEPT:
             self._read = {}
+        for low in range(wanted.start, wanted.stop, source.at_once):
+            part = range(low, min(low + source.at_once, wanted.stop))
+            try:
+                read = await in_thread(partial(source.load, part.start, part.stop))
+            except Cancelled:
+                return
+            except (RmqctlError, OSError) as error:
+                text = error_text(error)
+                read = dict.fromkeys(part, Line((text,), "error"))
+                self.post_message(self.Failed(text))
+            if source is not self.source or self._reading is not wanted:
+                return
+            if part.stop == wanted.stop:
+                self._reading = None
+            self._show_read(source, part, read)
+
+    def _show_read(self, source: Source, part: range, read: dict[int, Line]) -> None:
         self._read.update(read)
         low, high = source.bounds()
         # Lines within the bounds that do not exist are not requested again.
-        self._read.update((n, _UNREAD) for n in wanted if low <= n < high and n not in self._read)
+        self._read.update((n, _UNREAD) for n in part if low <= n < high and n not in self._read)
         self.go_to(self.cursor)
 
     # --- drawing ---------------------------------------------------------------------------
