@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -129,3 +130,42 @@ def test_what_a_killed_writer_of_config_leaves_goes_with_the_next_write(
     held = {path.name: path.read_text() for path in (tmp_path / "config").iterdir()}
     backup = "topics.json.bak" if keep_backup else "topics.json"
     assert held == {"topics.json": "after", "topics.json.bak": backup}
+
+
+def test_of_many_directories_several_are_forced_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {str(tmp_path / f"queue-{number}") for number in range(31)} | {str(tmp_path)}
+    for name in wanted:
+        Path(name).mkdir(exist_ok=True)
+    forced: list[str] = []
+    are_two = threading.Event()
+
+    def noted(directory: str) -> None:
+        forced.append(directory)
+        if len(forced) > 1:
+            are_two.set()
+        assert are_two.wait(60), "the first one is forced alone"
+
+    monkeypatch.setattr(durable, "sync_directory", noted)
+    on_disk: dict[str, list[str]] = {}
+    durable.sync_directories(tmp_path, on_disk)
+    assert sorted(forced) == sorted(wanted) == sorted(on_disk)
+    durable.sync_directories(tmp_path, on_disk)
+    assert len(forced) == len(wanted)
+
+
+def test_a_directory_that_is_not_forced_is_not_noted_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue").mkdir()
+
+    def refused(directory: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    on_disk: dict[str, list[str]] = {}
+    with monkeypatch.context() as patched:
+        patched.setattr(durable, "sync_directory", refused)
+        with pytest.raises(OSError, match="Input/output error"):
+            durable.sync_directories(tmp_path, on_disk)
+    assert not on_disk

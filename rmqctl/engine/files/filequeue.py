@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from formats.constants import LONG_MAX
+from rmqctl.engine.files.durable import sync_each
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import NOT_REGULAR, scan_names
@@ -246,8 +247,6 @@ def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:
         yield entry if end is None or entry.size <= end else entry._replace(size=end)
 
 
-#: Threads that force many files to disk, at most, and files that are worth a thread.
-_SYNCED_AT_ONCE, _SYNCED_BY_ONE = 16, 4
 #: What the system says where too many files are open: a flush has tried nothing then.
 NOT_OPENED = (errno.EMFILE, errno.ENFILE)
 #: What it says where a file is gone, or something else (ENXIO: a socket) has its place.
@@ -255,29 +254,14 @@ _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
 
 
 def sync_files(paths: Iterable[Path], *, may_be_gone: bool = False) -> None:
-    """Forces files to disk by their paths, and the names in directories.
-
-    Of many, several are forced at a time: one commit of a file system's journal serves them all.
+    """Forces files to disk by their paths, and the names in directories
+    (:func:`~rmqctl.engine.files.durable.sync_each`).
 
     :param may_be_gone: skip paths that retention has removed meanwhile, and those of queues that
         could not be made because something else has their place.
     :raises OSError: the disk failed. All threads have ended then.
     """
-    files = list(paths)
-    threads = min(len(files) // _SYNCED_BY_ONE, _SYNCED_AT_ONCE)
-    if threads < 2:
-        for path in files:
-            _sync_file(path, may_be_gone)
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    def sync(part: list[Path]) -> None:
-        for path in part:
-            _sync_file(path, may_be_gone)
-
-    with ThreadPoolExecutor(threads) as pool:
-        # What failed is raised when all have ended.
-        list(pool.map(sync, (files[at::threads] for at in range(threads))))
+    sync_each(list(paths), lambda path: _sync_file(path, may_be_gone))
 
 
 def _sync_file(path: Path, may_be_gone: bool) -> None:
