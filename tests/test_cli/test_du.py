@@ -17,7 +17,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.operations.look import du
 from tests import golden_data
-from tests.test_cli.conftest import BORN, CONFIG, NASTY, Cli, state
+from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, NASTY, Cli, state
 
 BY = "topic,queue,tag,producer-host,day"
 
@@ -245,3 +245,32 @@ def test_a_file_that_goes_meanwhile_is_not_counted(
     done = cli("du", "--disk", "--format", "ndjson", store=store)
     assert done.code == 0
     assert done.rows[0]["files"] == before[0]["files"] - 1
+
+
+@pytest.mark.parametrize("places", ["disk", "disk,empty", "disk,absent", "inside,empty"])
+def test_a_log_that_lies_elsewhere_counts_as_the_log(
+    places: str, cli: Cli, store: Path, tmp_path: Path
+) -> None:
+    """``storePathCommitLog`` may name one directory or several, also in the store itself."""
+    before = cli("info", "--store", store, "--format", "ndjson").rows[0]["allocated_bytes"]
+    (whole,) = [row for row in disk_rows(cli, store) if row["structure"] == "commitlog"]
+    paths = [store / name if name == "inside" else tmp_path / name for name in places.split(",")]
+    (store / "commitlog").rename(paths[0])
+    (tmp_path / "empty").mkdir()
+    # The whole disk of a log: what is not the log's is not counted.
+    (tmp_path / "empty" / "lost+found").mkdir()
+    (tmp_path / "empty" / "lost+found" / "file").write_bytes(bytes(5000))
+    conf = tmp_path / "broker.conf"
+    told = ",".join(map(str, paths))
+    conf.write_text(f"{BROKER_CONF}storePathRootDir={store}\nstorePathCommitLog={told}\n")
+    for more in ((), ("--disk",)):
+        rows = disk_rows(cli, store, "--broker-conf", conf, *more)
+        assert [row for row in rows if row["structure"] == "commitlog"] == [whole]
+    info = cli("info", "--store", store, "--broker-conf", conf, "--format", "ndjson").rows[0]
+    assert info["allocated_bytes"] == before
+
+
+def disk_rows(cli: Cli, store: Path, *options: object) -> list[dict[str, Any]]:
+    done = cli("du", "--store", store, "--format", "ndjson", *options)
+    assert done.code == 0, done.err
+    return [row for row in done.rows if row["type"] == "disk"]

@@ -50,7 +50,7 @@ def command(settings: Settings, by: str, disk: bool, **selection: Any) -> int:
 
         paths.check_store(settings.root)
         with settings.writer("disk") as writer:
-            rows = disk_usage(settings.root)
+            rows = disk_usage(settings.root, settings.config)
             for row in rows:
                 writer.row(row)
             writer.summary(allocated_bytes=sum(row["allocated_bytes"] for row in rows))

@@ -232,7 +232,7 @@ def told_of(
         sizes = [size for _, size, _ in remote.listing()]
         found |= {"files": len(sizes), "size": sum(sizes)}
     else:
-        rows = disk_usage(Path(task.store.path))
+        rows = disk_usage(Path(task.store.path), task.config)
         found |= {
             "files": sum(one["files"] for one in rows),
             "size": sum(one["size"] for one in rows),

@@ -234,7 +234,7 @@ def usage(
         # The caller decides which fields a row has, and in which order.
         row = {"type": "usage", **named, "messages": count, "bytes": total}
         yield cast("UsageRow", row)
-    disks = disk_usage(store.root)
+    disks = disk_usage(store.root, store.config)
     yield from disks
     yield {
         "type": "summary",

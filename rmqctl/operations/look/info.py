@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.files.filequeue import FileEntry
     from rmqctl.engine.files.paths import QueueDirectory
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.rows.structures import StoreRow
 
 
@@ -47,7 +48,7 @@ def info(store: MessageStore) -> StoreRow:
         "checkpoint_physic_msg_timestamp": checkpoint and checkpoint.physic_msg_timestamp,
         "checkpoint_logics_msg_timestamp": checkpoint and checkpoint.logics_msg_timestamp,
         "checkpoint_index_msg_timestamp": checkpoint and checkpoint.index_msg_timestamp,
-        "allocated_bytes": allocated_bytes(store.root),
+        "allocated_bytes": allocated_bytes(store.root, store.config),
         "foreign": [shown(store.root, path) for path in log.foreign]
         + [f"index/{name}" for name in index.foreign],
         "irregular": irregular_files(store),
@@ -140,9 +141,9 @@ def not_understood(store: MessageStore) -> list[str]:
     return names
 
 
-def allocated_bytes(root: Path) -> int:
-    """Disk space of the files below ``root``: holes do not count. Links are not followed. Raises as
-    :func:`~rmqctl.operations.look.disk.disk_usage`."""
+def allocated_bytes(root: Path, config: MessageStoreConfig) -> int:
+    """Disk space of the files of a store, with its log wherever that is: holes do not count. Links
+    are not followed. Raises as :func:`~rmqctl.operations.look.disk.disk_usage`."""
     from rmqctl.operations.look.disk import disk_usage
 
-    return sum(row["allocated_bytes"] for row in disk_usage(root))
+    return sum(row["allocated_bytes"] for row in disk_usage(root, config))
