@@ -187,7 +187,12 @@ class Shape:
 
 
 class Nothing(Shape):
-    """The format that prints nothing."""
+    """The format that prints nothing. It takes lines, which are made sooner than rows."""
+
+    form = "ndjson"
+
+    def lines(self, lines: Lines) -> None:
+        pass
 
     def many(self, rows: Iterable[Row]) -> None:
         """Takes no row: rows that nobody sees need not be made."""

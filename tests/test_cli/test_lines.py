@@ -11,6 +11,7 @@ import pytest
 
 from rmqctl.cli import lines
 from rmqctl.cli.lines import LineSource
+from rmqctl.cli.output import RowWriter
 from rmqctl.operations.change.putstream import LineTooLong
 from tests.test_cli.conftest import Cli
 
@@ -83,3 +84,29 @@ def test_a_long_line_in_many_pieces_costs_no_more_than_its_bytes(tmp_path: Path)
     command = [sys.executable, "-c", READ, str(path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "too long after 1\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "walk commitlog",
+        "walk commitlog --topic absent",
+        "walk queue --topic orders",
+        "pull --topic orders --queue-id 0 --offset 0 --limit 100",
+        "index query --topic orders --key absent",
+    ],
+)
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_where_nothing_is_printed_lines_are_made_and_no_rows(
+    line: str, is_damaged: bool, cli: Cli, store: Path
+) -> None:
+    """Lines are made many times as fast. The exit code is that of rows."""
+    if is_damaged:
+        log = store / "commitlog" / f"{2048:020d}"
+        data = bytearray(log.read_bytes())
+        data[4:8] = b"\xff" * 4
+        log.write_bytes(data)
+    assert RowWriter("table", quiet=True).form == "ndjson"
+    words = [*line.split(), "--store", store]
+    loud, quiet = cli(*words), cli(*words, "-q")
+    assert (quiet.code, quiet.out) == (loud.code, "") and loud.code in (0, 1)
