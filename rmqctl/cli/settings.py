@@ -170,14 +170,14 @@ class Settings(NamedTuple):
             writer.row(recovery_row(plan))
         return plan
 
-    def planned_order(self, store: MessageStore, writer: RowWriter) -> None:
+    def planned_order(self, store: MessageStore, writer: RowWriter, *, strict: bool) -> None:
         """The same for commands that open a store for writing only where a start would change
         something in it."""
         from rmqctl.operations.mend.recovery import check_may_write, is_in_order
 
         check_may_write(store)
         if not is_in_order(store):
-            self.planned_recovery(store, writer, strict=True)
+            self.planned_recovery(store, writer, strict=strict)
 
     def note_irregular(self, files: list[str]) -> None:
         """Notes files that are not as long as they must be: something of them may be left out."""

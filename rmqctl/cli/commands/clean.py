@@ -151,10 +151,11 @@ def command(
             settings.note_recovery(plan.recovered)
         else:
             with settings.open() as store:
-                # Nothing is brought in order behind files of a wrong length, which are noted.
+                # A log with files of a wrong length is not brought in order. What would go is told
+                # all the same, also beside queues that a deletion would be refused for.
                 irregular = store.commit_log.files.irregular
                 if not irregular and unproven_log_file(store.root, store.config) is None:
-                    settings.planned_order(store, writer)
+                    settings.planned_order(store, writer, strict=False)
             for removal in plan.retention.removals:
                 writer.row(clean.file_row(settings.root, removal))
         tables = settings.format == "table" and bool(plan.retention.removals)

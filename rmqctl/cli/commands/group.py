@@ -102,7 +102,7 @@ def set_offset(
     with settings.writer("offset_change") as writer:
         if dry_run:
             with settings.open() as store:
-                settings.planned_order(store, writer)
+                settings.planned_order(store, writer, strict=True)
         elif yes:
             plan = groupoffsets.set_offsets(root, config, what)
             settings.note_recovery(plan.recovered)
