@@ -2,8 +2,9 @@
 
 A broker runs as a user of its own, opens each file of its store for writing, and does not start
 where it may not. So a file or directory that root makes belongs to the owner of the directory in
-which it is made. Where root may give nothing away, as on a network file system that takes it for
-somebody else, it stays as it was made, and ``rmqctl lint`` names it.
+which it is made. Where the system does not let root give it away, it stays as it was made, and
+``rmqctl lint`` names it: a network file system may take root for somebody else, a file system in
+user space may know no owners, and a container may not have the owner's number.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def hand_over(made: int, directory: int) -> None:
     both are descriptors."""
     owner = _other_owner(directory)
     if owner is not None:
-        with suppress(PermissionError):
+        with suppress(OSError):
             os.fchown(made, *owner)
 
 
@@ -26,12 +27,12 @@ def hand_over_tree(built: Path, like: Path) -> None:
     """Gives a file, or a directory with all that is in it, the owner of ``like``, if root does so.
     No link is followed.
 
-    :raises OSError: the system cannot look at ``like``, or change what is there.
+    :raises OSError: the system cannot look at ``like``.
     """
     owner = _other_owner(like)
     if owner is None:
         return
-    with suppress(PermissionError):
+    with suppress(OSError):
         os.chown(built, *owner, follow_symlinks=False)
         for directory, directories, files in os.walk(built):
             for name in (*directories, *files):
