@@ -11,11 +11,14 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
 from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
-from rmqctl.operations.verify import ERROR, Finding, verify
+from rmqctl.operations.verify import ERROR, INFO, Finding, verify
 from tests.test_safety.support import Clock, message, small_config
 
 CONFIG = small_config()
 TOPIC, COUNT = "orders", 220
+#: An index file has nine items.
+ROLLING = small_config(items=10)
+LAGS, DIFFERS = {("index-uncounted-items", INFO)}, {("index-header-mismatch", ERROR)}
 
 
 @pytest.fixture
@@ -132,3 +135,50 @@ def test_lost_files_at_the_end_are_made_again(root: Path, number: int, is_empty:
     assert not errors(root)
     MessageStore(root, CONFIG, writable=True).close()
     assert not errors(root)
+
+
+def index_findings(root: Path) -> set[tuple[str, str]]:
+    found = (row for row in verify(root, ROLLING) if isinstance(row, Finding))
+    return {(one.code, one.severity) for one in found if one.structure == "index"}
+
+
+@pytest.mark.parametrize("items", [1, 2, 5])
+@pytest.mark.parametrize("offset", [True, False])
+def test_a_header_that_ends_before_the_newest_item_is_no_damage(
+    tmp_path: Path, items: int, offset: bool
+) -> None:
+    """A kill between counting an item and storing where the items end."""
+    root, ends = tmp_path / "store", []
+    full = ROLLING.max_index_num - 1
+    with MessageStore(root, ROLLING, writable=True, create=True, clock=Clock()) as writer:
+        for number in range(full + items):
+            done = writer.put_message(message(number), flush=False).append
+            assert done is not None
+            ends.append((done.wrote_offset, done.store_timestamp))
+    (root / "abort").touch()
+    first, newest = sorted((root / "index").iterdir())
+    assert index_findings(root) == set()
+
+    def end_at(path: Path, end: tuple[int, int]) -> None:
+        header = bytearray(path.read_bytes())
+        header[8:16] = end[1].to_bytes(8, "big")
+        header[24:32] = end[0].to_bytes(8, "big")
+        path.write_bytes(header)
+
+    last, before = ends[-1], ends[-2]
+    lagging = (before[0] if offset else last[0], before[1])
+    end_at(newest, lagging)
+    assert index_findings(root) == LAGS
+    (root / "abort").unlink()
+    assert index_findings(root) == DIFFERS
+    (root / "abort").touch()
+    if items > 2:  # two items back, or a time that no item has
+        for end in (ends[-3], (before[0], ends[-3][1]), (before[0], last[1] + 1)):
+            end_at(newest, end)
+            assert index_findings(root) == DIFFERS
+        end_at(newest, lagging)
+    MessageStore(root, ROLLING, writable=True).close()
+    assert index_findings(root) == set()
+    (root / "abort").touch()
+    end_at(first, ends[full - 2])  # that file was complete before the next one was begun
+    assert index_findings(root) >= DIFFERS

@@ -90,7 +90,7 @@ def _header_of_counted(
         return first_header(previous)
     newest, oldest = index.item(count - 1).physical_offset, index.item(1).physical_offset
     timestamp = store_timestamp_at(newest)
-    if timestamp is not None and (was_cut or newest != header.end_phy_offset):
+    if timestamp is not None:
         header = header._replace(end_phy_offset=newest, end_timestamp=timestamp)
     begin = store_timestamp_at(oldest) if was_cut else None
     if begin is not None:

@@ -210,8 +210,9 @@ DERIVED_CODES: dict[str, Code] = {
     "index-uncounted-items": Code(
         WARNING,
         "index",
-        "there are items after the counted ones: a writer was killed",
-        "The next rmqctl command that writes takes them back; a broker overwrites them.",
+        "there are items after the counted ones, or the header ends before the last item: a writer "
+        "was killed",
+        "The next rmqctl command that writes mends it; a broker overwrites it.",
     ),
     # checkpoint
     "checkpoint-missing": Code(

@@ -18,7 +18,7 @@ from formats import layouts
 from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.index.header import IndexHeader
+from rmqctl.engine.index.header import IndexHeader, first_header
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.links import item_dtype
@@ -198,10 +198,7 @@ class IndexCursor:
         self._check_slots(file, undoes=uncounted > 0 and self.unclean)
         if not (uncounted and self.unclean):
             self._check_header("hash_slot_count", self._slots.used)
-            if self._last_offset is not None:
-                self._check_header("end_phy_offset", self._last_offset)
-            if self._last_stamp is not None:
-                self._check_header("end_timestamp", self._last_stamp)
+            self._check_end(file)
         # A new file's count is 0 until the first item is stored (IndexHeader#load reads 0 as 1).
         is_fresh = file.stored_index_count == 0 and self.next_no == 1
         if not (is_fresh or 1 <= file.stored_index_count <= geometry.index_num):
@@ -211,6 +208,33 @@ class IndexCursor:
         self._file = None
         # Free the slots before the next file gets its own: by default they take 20 MB.
         self._slots = new_slots(0)
+
+    def _check_end(self, file: IndexFile) -> None:
+        """Compares where the items end by the header. A writer counts an item before it stores
+        these fields (``IndexFile#putKey``). So they may be those before the newest item of all if
+        the writer was killed, or is at work."""
+        is_newest = file.path == self._service.paths[-1]
+        killed = self.unclean and is_newest and self._ends_before_last_item(file)
+        if self._last_offset is not None:
+            self._check_header("end_phy_offset", self._last_offset, killed=killed)
+        if self._last_stamp is not None:
+            self._check_header("end_timestamp", self._last_stamp, killed=killed)
+
+    def _ends_before_last_item(self, file: IndexFile) -> bool:
+        """Whether each end in the header is that of the last counted item, or of the one before."""
+        header, last_no = file.header, self.next_no - 1
+        if last_no > 1:
+            before = file.item(last_no - 1)
+            # An item has its seconds since the first one, which has those since the file before.
+            seconds = before.time_diff_seconds if last_no > 2 else 0
+            since_first = max(header.end_timestamp - header.begin_timestamp, 0)
+            offset, is_time_before = before.physical_offset, since_first // 1000 == seconds
+        else:
+            fresh = first_header(self.previous)
+            offset = fresh.end_phy_offset
+            is_time_before = header.end_timestamp == fresh.end_timestamp
+        is_known = is_time_before or header.end_timestamp == self._last_stamp
+        return is_known and header.end_phy_offset in (offset, self._last_offset)
 
     def _check_slots(self, file: IndexFile, *, undoes: bool) -> None:
         """Compares the slots of a file, some at a time, with those that its items give. A killed
@@ -249,14 +273,18 @@ class IndexCursor:
                 index_no = previous
             slots[slot] = index_no
 
-    def _check_header(self, name: str, expected: int, found: int | None = None) -> None:
+    def _check_header(
+        self, name: str, expected: int, found: int | None = None, *, killed: bool = False
+    ) -> None:
+        """Compares a field of the header. ``killed``: a kill explains any difference."""
         found = getattr(self.header, name) if found is None else found
         if expected != found:
             self._find(
-                "index-header-mismatch",
+                "index-uncounted-items" if killed else "index-header-mismatch",
                 position=_HEADER_POSITIONS[name],
                 expected=f"{name} {expected}",
                 found=f"{name} {found}",
+                **({"severity": INFO} if killed else {}),
             )
 
     def _find(self, code: str, **fields: object) -> None:
