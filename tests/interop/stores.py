@@ -266,6 +266,19 @@ def assert_agree(store: EngineStore, values: Row) -> dict[str, list[Row]]:
     return said
 
 
+#: Findings of what a kill leaves, and the next start of a broker or a writing command mends.
+KILLED = (
+    "unclean-shutdown",
+    "dispatch-behind",
+    "index-behind",
+    "index-uncounted-items",
+    "checkpoint-zero",  # the first is written a second after the start
+)
+
+#: The finding of a file that was made and had not its full length yet when the kill came.
+CUT_SHORT = ("file-length-mismatch", "index-length-mismatch")
+
+
 def assert_clean(root: Path, config: MessageStoreConfig, allowed: tuple[str, ...] = ()) -> Summary:
     """Asserts that verify has no findings but those with ``allowed`` codes."""
     *findings, summary = verify(root, config)

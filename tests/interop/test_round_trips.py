@@ -16,6 +16,8 @@ from tests.golden_data import index_contents, tree_content
 from tests.interop.conftest import StartEngine
 from tests.interop.engine import Engine, EngineStore, Row
 from tests.interop.stores import (
+    CUT_SHORT,
+    KILLED,
     TOPICS,
     Messages,
     assert_agree,
@@ -26,18 +28,6 @@ from tests.interop.stores import (
     rows_of,
     settings,
 )
-
-#: Findings of what a kill leaves, and the next start of a broker or a writing command mends.
-KILLED = (
-    "unclean-shutdown",
-    "dispatch-behind",
-    "index-behind",
-    "index-uncounted-items",
-    "checkpoint-zero",  # the first is written a second after the start
-)
-
-#: The finding of a file that was made and had not its full length yet when the kill came.
-CUT_SHORT = ("file-length-mismatch", "index-length-mismatch")
 
 
 def assert_rebuild_is_the_same(root: Path, values: Row, output: Path) -> None:
