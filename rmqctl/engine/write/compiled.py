@@ -44,7 +44,7 @@ _IN_FLIGHT = 2 << 20
 
 
 class Stop(IntEnum):
-    """Why the kernel took no further message (``Stop`` in src/put/append.rs)."""
+    """Why the kernel took no further message (``Stop`` in src/put/maker.rs)."""
 
     END = 0
     UNSURE = 1

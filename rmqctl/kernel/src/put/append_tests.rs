@@ -1,8 +1,10 @@
 //! Tests of the append: lines become records that can be read, and no line causes a panic.
 
 use crate::bytes::mapped::Room;
-use crate::put::append::{Appender, Asked, Fixed, Input, Origin, Place, Stop, Taken, Times};
+use crate::put::append::{Appender, Input, Taken, Times};
 use crate::put::jsonline::Defaults;
+use crate::put::maker::{Asked, Fixed, Place, Stop};
+use crate::put::message::Origin;
 use crate::record::entry::{Found, read};
 
 const FILE: i64 = 1 << 30;

@@ -220,8 +220,9 @@ impl<'a> Work<'a> {
 mod tests {
     use super::{ALONE_BYTES, CHUNK_BYTES, Work, store_behind};
     use crate::bytes::mapped::Room;
-    use crate::put::append::{Message, Place, Texts};
     use crate::put::append_tests::empty;
+    use crate::put::maker::Place;
+    use crate::put::message::{Message, Texts};
 
     const FILE: usize = 1 << 20;
 

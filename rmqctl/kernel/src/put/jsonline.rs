@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use crate::layouts::COMPRESSED_FLAG;
-use crate::put::append::{Host, Origin, TAKEN_FLAGS};
+use crate::put::message::{Host, Origin, TAKEN_FLAGS};
 
 /// What messages have of whose fields a line says nothing. Without a topic each line must have one.
 #[derive(Debug, Default)]

@@ -6,4 +6,6 @@ pub mod append_tests;
 pub mod behind;
 pub mod derived;
 pub mod jsonline;
+pub mod maker;
+pub mod message;
 pub mod storing;

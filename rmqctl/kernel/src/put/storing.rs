@@ -2,8 +2,8 @@
 
 use crate::bytes::mapped::Room;
 use crate::layouts::QUEUE_UNIT_BYTES;
-use crate::put::append::seal;
 use crate::put::derived::{self, Keys};
+use crate::put::message::seal;
 use crate::queue::units::{self, Unit};
 use crate::record::properties::{self, Properties};
 

@@ -13,9 +13,11 @@ use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyTuple, PyType};
 use crate::bytes::fetch;
 use crate::bytes::mapped::Room;
 use crate::bytes::processors::has_processors;
-use crate::put::append::{self, Fixed, Host, Input, Origin, Place, Refused, Stop, Times};
+use crate::put::append::{self, Input, Times};
 use crate::put::behind::{ALONE_BYTES, Behind, Work, store_behind};
 use crate::put::jsonline::Defaults;
+use crate::put::maker::{Asked, Fixed, Maker, Place, Refused, Stop};
+use crate::put::message::{Host, Origin};
 use crate::put::storing::{Clock, Row};
 use crate::python::message::{Fields, Reader, host_of, reader_of};
 use crate::python::{bytes_of, guarded, longs, numbers_of};
@@ -179,7 +181,7 @@ impl Appender {
     /// Stores the messages of `lines`, from the position `at` on, into the buffer from `position` on.
     /// No record ends behind `end`. It stops when `most` messages were stored since `taken`, or when a
     /// record ends at `enough` or behind it. `descriptor` is that of the mapped file, or -1. `queue`,
-    /// `room` and `is_compressed` are called as [`append::Asked`] says; without them it stops instead.
+    /// `room` and `is_compressed` are called as [`Asked`] says; without them it stops instead.
     #[expect(clippy::too_many_arguments, reason = "where from, where to, and when")]
     #[pyo3(signature = (buffer, lines, at, *, position, end, file_from_offset, most, enough,
         born_timestamp, store_timestamp, queue=None, room=None, is_compressed=None,
@@ -270,7 +272,7 @@ struct Asking {
     is_compressed: Option<Py<PyAny>>,
 }
 
-impl append::Asked for Asking {
+impl Asked for Asking {
     type Error = PyErr;
 
     fn queue(
@@ -300,7 +302,7 @@ const FETCHED: usize = 1 << 10;
 /// Appends the messages of an iterator.
 struct Messages<'a, 'py> {
     place: Place,
-    maker: &'a mut append::Maker,
+    maker: &'a mut Maker,
     reader: &'a mut Reader,
     clock: Option<Bound<'py, PyAny>>,
     asking: Asking,

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 
 use crate::layouts::{PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH};
-use crate::put::append::{Entry, Host, Message, Origin, TAKEN_FLAGS, Texts};
+use crate::put::message::{Entry, Host, Message, Origin, TAKEN_FLAGS, Texts};
 
 /// The names of the fields of a `MessageExtBrokerInner` that are read.
 const NAMES: [&str; 12] = [

@@ -14,12 +14,15 @@ use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
-use crate::index::items::{self, Common, Header, Places};
-use crate::layouts::{INDEX_ITEM_BYTES, QUEUE_UNIT_BYTES};
-use crate::put::append::{self, Fixed, Origin, Place, Stop};
+use crate::index::items::{Header, Places};
+use crate::layouts::QUEUE_UNIT_BYTES;
+use crate::put::maker::{self, Fixed, Maker, Place, Stop};
+use crate::put::message::Origin;
 use crate::python::append::{room_of, system_clock};
 use crate::python::guarded;
+use crate::python::liveindex::{IndexFile, LiveHeader};
 use crate::python::message::{Reader, Values};
+use crate::python::putcounts::PutCounts;
 use crate::queue::newunits;
 use crate::queue::units::{self, Unit};
 
@@ -65,31 +68,6 @@ struct Queue {
     next_object: Py<PyAny>,
 }
 
-/// The newest index file. `limit` is the number of the first item that has no disk space, or would fill
-/// the file. As long as the Python object of the file refers to `header`, that is its header.
-struct IndexFile {
-    mapped: Py<PyAny>,
-    dirty: Py<PyAny>,
-    buffer: PyBuffer<u8>,
-    places: Places,
-    limit: i32,
-    header: Py<LiveHeader>,
-    fields: Header,
-}
-
-/// The header of an index file into which single messages are stored.
-#[pyclass]
-pub struct LiveHeader(Header);
-
-#[pymethods]
-impl LiveHeader {
-    /// The fields of an `IndexHeader`.
-    #[getter]
-    fn fields(&self) -> Header {
-        self.0
-    }
-}
-
 /// For answers: makes a `PutMessageResult` without fields, and the status that all of them get.
 #[derive(FromPyObject)]
 struct Answers {
@@ -112,21 +90,10 @@ struct Names {
     kept: Py<PyString>,
 }
 
-/// Counts puts until they are taken: messages and bytes by topic, puts by classes of how long they
-/// took, and the longest (ms).
-#[pyclass]
-pub struct PutCounts {
-    numbers: HashMap<String, usize>,
-    topics: Vec<(String, i64, i64)>,
-    ends: Vec<i64>,
-    classes: Vec<i64>,
-    longest: f64,
-}
-
 /// Puts of single messages into one store.
 #[pyclass]
 pub struct SingleAppender {
-    records: append::Maker,
+    records: Maker,
     reader: Reader,
     parts: Parts,
     answers: Answers,
@@ -165,52 +132,6 @@ fn stopped<T>(stop: Stop) -> Result<T> {
 }
 
 #[pymethods]
-impl PutCounts {
-    /// `ends` are the upper limits of the classes of times (ms), except the last class.
-    #[new]
-    fn new(ends: Vec<i64>) -> Self {
-        let classes = vec![0; ends.len() + 1];
-        PutCounts { numbers: HashMap::new(), topics: Vec::new(), ends, classes, longest: 0.0 }
-    }
-
-    /// What was counted since the last call: `(topic, messages, bytes)`, puts by class, and the longest
-    /// time (ms).
-    fn take(&mut self) -> (Vec<(String, i64, i64)>, Vec<i64>, f64) {
-        let put = self.topics.iter().filter(|(_, messages, _)| *messages > 0).cloned().collect();
-        for (_, messages, bytes) in &mut self.topics {
-            (*messages, *bytes) = (0, 0);
-        }
-        let empty = vec![0; self.classes.len()];
-        let longest = std::mem::take(&mut self.longest);
-        (put, std::mem::replace(&mut self.classes, empty), longest)
-    }
-}
-
-impl PutCounts {
-    fn number_of(&mut self, topic: &str) -> usize {
-        if let Some(number) = self.numbers.get(topic) {
-            return *number;
-        }
-        self.topics.push((topic.to_owned(), 0, 0));
-        self.numbers.insert(topic.to_owned(), self.topics.len() - 1);
-        self.topics.len() - 1
-    }
-
-    fn stored(&mut self, number: usize, size: usize) {
-        let (_, messages, bytes) = &mut self.topics[number];
-        *messages += 1;
-        *bytes += size as i64;
-    }
-
-    fn put_ended(&mut self, elapsed: f64) {
-        let millis = elapsed as i64;
-        let class = self.ends.iter().position(|end| millis <= 0 || millis < *end);
-        self.classes[class.unwrap_or(self.ends.len())] += 1;
-        self.longest = self.longest.max(elapsed);
-    }
-}
-
-#[pymethods]
 impl SingleAppender {
     /// `clock` gives store times (ms); None: the system's clock.
     #[new]
@@ -231,7 +152,7 @@ impl SingleAppender {
         let fixed = Fixed { usual, shortest_properties, largest_record };
         let name = |name| PyString::intern(py, name).unbind();
         Ok(SingleAppender {
-            records: append::Maker::new(fixed),
+            records: Maker::new(fixed),
             reader: Reader::new(py, classes)?,
             parts,
             answers,
@@ -302,7 +223,7 @@ impl SingleAppender {
             next,
             next_object,
         };
-        self.queues.insert(append::key(&mut self.key, topic.as_bytes(), queue_id).into(), held);
+        self.queues.insert(maker::key(&mut self.key, topic.as_bytes(), queue_id).into(), held);
         Ok(())
     }
 
@@ -323,9 +244,9 @@ impl SingleAppender {
         fields: Header,
     ) -> PyResult<Py<LiveHeader>> {
         let places = Places { slots, slot_count, items, next: fields.5 };
-        let header = Py::new(py, LiveHeader(fields))?;
-        let live = header.clone_ref(py);
-        self.index = Some(IndexFile { mapped, dirty, buffer, places, limit, header, fields });
+        let held = (mapped, dirty, buffer);
+        let (index, live) = IndexFile::new(py, held, places, limit, fields)?;
+        self.index = Some(index);
         Ok(live)
     }
 
@@ -431,7 +352,7 @@ impl SingleAppender {
         let Some(mut plain) = fields.message() else { return stopped(Stop::Unsure) };
 
         // Where the unit goes.
-        let key = append::key(&mut self.key, plain.topic.as_bytes(), plain.queue_id);
+        let key = maker::key(&mut self.key, plain.topic.as_bytes(), plain.queue_id);
         let Some(queue) = self.queues.get_mut(key) else { return stopped(Stop::Queue) };
         if queue.era != self.era {
             queue.ask(py, names, self.parts.table.bind(py), start)?;
@@ -460,18 +381,15 @@ impl SingleAppender {
         let tags_code = self.records.derive(plain.topic, &found, hashes);
         let mut index = None;
         if self.parts.has_index {
-            let known = self.index.as_mut().filter(|known| now.live.is(&known.header));
-            let fits = |known: &IndexFile| {
-                i64::from(known.fields.5) + (hashes.len() as i64) < i64::from(known.limit)
-            };
-            let Some(known) = known.filter(|known| fits(known)) else {
+            let known = self.index.as_mut().filter(|known| known.has(now.live));
+            let Some(known) = known.filter(|known| known.has_room(hashes.len())) else {
                 return Err(Refused::Stopped(INDEX));
             };
-            if known.fields.3 >= start {
+            if known.end_phy_offset() >= start {
                 return stopped(Stop::Unsure);
             }
             // The slots arrive in the cache while record and unit are stored.
-            items::fetch(&room_of(&known.buffer)?, known.places, hashes);
+            known.fetch(hashes)?;
             index = Some(known).filter(|_| !hashes.is_empty());
         }
 
@@ -484,8 +402,7 @@ impl SingleAppender {
         let ahead = (queue.limit - queue.first) as usize * QUEUE_UNIT_BYTES;
         mark_dirty(names, &queue.mapped, queue.dirty.bind(py), at, ahead)?;
         if let Some(index) = &index {
-            let ahead = index.places.items + INDEX_ITEM_BYTES * index.limit as usize;
-            mark_dirty(names, &index.mapped, index.dirty.bind(py), 0, ahead)?;
+            mark_dirty(names, &index.mapped, index.dirty.bind(py), 0, index.reserved())?;
         }
         let (mut room, mut units) = (room_of(&file.buffer)?, room_of(&queue.buffer)?);
         self.records.store(&mut room, position, timestamp);
@@ -568,33 +485,6 @@ impl Queue {
         if before < 0 || before > start {
             return stopped(Stop::Unsure);
         }
-        Ok(())
-    }
-}
-
-impl IndexFile {
-    /// Stores the items of a message, and then the header, its count last.
-    fn put(
-        &mut self,
-        py: Python<'_>,
-        hashes: &[i32],
-        physical_offset: i64,
-        stamp: i64,
-    ) -> PyResult<()> {
-        let (mut begin, _, mut begin_offset, _, slots, count) = self.fields;
-        let first_diff = items::time_diff_seconds(stamp, begin);
-        if count <= 1 {
-            (begin, begin_offset) = (stamp, physical_offset);
-        }
-        let diff = items::time_diff_seconds(stamp, begin);
-        let mut room = room_of(&self.buffer)?;
-        let places = Places { next: count, ..self.places };
-        let common = Common { physical_offset, first_diff, diff };
-        let slots = slots.wrapping_add(items::store(&mut room, places, hashes, common));
-        let count = count + hashes.len() as i32;
-        self.fields = (begin, stamp, begin_offset, physical_offset, slots, count);
-        items::store_header(&mut room, self.fields);
-        self.header.borrow_mut(py).0 = self.fields;
         Ok(())
     }
 }
