@@ -50,10 +50,12 @@ def batches(chance: random.Random, messages: Messages) -> list[list[MessageExtBr
             # The message gets offsets in the light queues, but no units there.
             batch[0].sys_flag = chance.choice((PREPARED, COMMIT, ROLLBACK))
         made.append(batch)
-    last = messages.plain()
-    last.topic, last.born_host, last.store_host = TOPICS[0], V4[0], V4[1]
+    last, undone = messages.plain(), messages.plain()
+    for message in (last, undone):
+        message.topic, message.born_host, message.store_host = TOPICS[0], V4[0], V4[1]
     last.properties["INNER_MULTI_DISPATCH"] = ",".join(LIGHT)
-    return [*made, [last]]
+    undone.sys_flag = ROLLBACK  # it has no unit anywhere
+    return [*made, [undone], [last]]
 
 
 def put_line(message: MessageExtBrokerInner) -> str:

@@ -107,6 +107,19 @@ def test_units_that_a_start_passes_over_are_an_error(root: Path) -> None:
     assert not errors(root)
 
 
+def test_units_past_the_end_that_a_killed_start_began_to_clear_are_no_hole(root: Path) -> None:
+    """It clears their size first, so that every other start takes the place for the queue's end."""
+    last = max((root / "commitlog").iterdir())
+    last.write_bytes(bytes(CONFIG.mapped_file_size_commit_log))
+    for _ in range(2):
+        found = [row for row in verify(root, CONFIG) if isinstance(row, Finding)]
+        (past,) = (row for row in found if row.structure == "queue")
+        assert past.code == "unit-points-past-log-end" and past.queue_offset is not None
+        change_unit(root, past.queue_offset, lambda unit: unit[:8] + bytes(4) + unit[12:])
+    MessageStore(root, CONFIG, writable=True).close()
+    assert not errors(root)
+
+
 def lose_file(root: Path, number: int) -> None:
     size = CONFIG.mapped_file_size_consume_queue
     (root / "consumequeue" / TOPIC / "0" / f"{number * size:020d}").unlink()

@@ -96,7 +96,8 @@ class OrphanUnits:
             quiet |= written & self._came_later(offset)
             kind = np.where(written, _LOOK, _HOLE)
             if self.end.read_to is not None:
-                kind[written & (offset >= self.end.read_to)] = _PAST_END
+                # A start that cuts such units off clears the size first.
+                kind[(size >= 0) & (offset >= self.end.read_to)] = _PAST_END
             for first, count in _stretches(np.flatnonzero(~quiet), kind):
                 if kind[first] == _LOOK:
                     yield from self._looked_up(state, queue_offset, window, first, count)
