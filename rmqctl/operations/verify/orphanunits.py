@@ -93,11 +93,12 @@ class OrphanUnits:
             written = (offset >= 0) & (size > 0)
             quiet = (offset == 0) & (size == constants.PRE_BLANK_UNIT[1])
             quiet |= written & (offset < self._log_min)
-            quiet |= written & self._came_later(offset)
+            # A writer stores the size last, and a start that cuts units off clears it first.
+            begun = written | (size == 0)
+            quiet |= begun & self._came_later(offset)
             kind = np.where(written, _LOOK, _HOLE)
             if self.end.read_to is not None:
-                # A start that cuts such units off clears the size first.
-                kind[(size >= 0) & (offset >= self.end.read_to)] = _PAST_END
+                kind[begun & (offset >= self.end.read_to)] = _PAST_END
             for first, count in _stretches(np.flatnonzero(~quiet), kind):
                 if kind[first] == _LOOK:
                     yield from self._looked_up(state, queue_offset, window, first, count)
