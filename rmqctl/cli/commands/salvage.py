@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +11,9 @@ from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, dry_run_option, jobs_of, jobs_option
 from rmqctl.cli.outside import check_outside
 from rmqctl.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from rmqctl.operations.mend.salvage import SalvagePlan
 
 
 @make(
@@ -68,11 +72,17 @@ def command(
     RMQCTL=lost, for places where a broker would skip messages after it (passed_over in the
     summary). An interrupted run continues when it is run again.
     """
+    from rmqctl.engine.files.lock import is_locked
     from rmqctl.operations.mend.salvage import Salvage, log_bytes, plan_salvage, write_salvage
     from rmqctl.operations.mend.salvagerows import Report
 
     others = [] if other is None else [settings._replace(root=other, broker_conf=None)]
     check_outside("--output", output, [settings, *others])
+    if is_locked(settings.root):
+        settings.note(
+            "note: another process holds the store's lock: what it stores from now on is not in "
+            "the new store."
+        )
     threads = jobs_of({"jobs": jobs, "master": None})
     wanted = Salvage(settings.root, settings.config, output, other, placeholders, threads)
     with settings.writer("lost") as writer:
@@ -93,15 +103,20 @@ def command(
             writer.summary(**summary)
         finally:
             plan.close()
+    _note(settings, plan, 0 if placeholders else summary["passed_over"])
+    return int(not report.is_complete)
+
+
+def _note(settings: Settings, plan: SalvagePlan, passed_over: object) -> None:
+    """Notes what the user can do for more of the messages."""
     for place, path in sorted(plan.misnamed.items()):
         settings.note(
             f"note: {path} is the file {place:020d} of the log, as its first records say, and "
             "counts as lost here: give it that name, then nothing in it is."
         )
-    if summary["passed_over"] and not placeholders:
+    if passed_over:
         settings.note(
             f"note: consumers that come by an empty number may pass over up to "
-            f"{summary['passed_over']} sound messages behind it in the log's first file: "
+            f"{passed_over} sound messages behind it in the log's first file: "
             "--placeholders keeps them."
         )
-    return int(not report.is_complete)

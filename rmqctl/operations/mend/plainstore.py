@@ -44,7 +44,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.endedqueues import ended_queues, write_last_units
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.mend.salvage import config_of_output
-from rmqctl.operations.mend.salvagefiles import copy_config, name_batch_topics
+from rmqctl.operations.mend.salvagefiles import copy_config, name_batch_topics, read_progress
 from rmqctl.operations.mend.timer import carry_timer
 from rmqctl.operations.progress import Progress
 from rmqctl.rows.exported import Exported
@@ -91,13 +91,14 @@ def write_plain_store(
         d_leger_self_id="",
     )
     with new_directory(output) as building:
+        progress_files = read_progress(root)
         log = open_commit_log(root, config, file_size)
         try:
             made = building / paths.COMMIT_LOG
             done, lost = _write_log(log, made, progress or (lambda done: None))
         finally:
             log.close()
-        copy_config(root, building)
+        copy_config(root, building, progress_files)
         name_batch_topics(root, building)
         # Nobody sees in the new log where something is lost.
         rebuild = replace(plan_rebuild(building, plain, "all"), spare_gap=units_lost_in(lost))

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,10 +49,11 @@ from rmqctl.operations.mend.salvagefiles import (
     copy_of_controller,
     identity,
     name_batch_topics,
+    read_progress,
     write_files,
 )
 from rmqctl.operations.mend.salvageheader import mended_by_unit
-from rmqctl.operations.mend.salvagelog import Gap, Reading, give_up, read_log
+from rmqctl.operations.mend.salvagelog import Gap, Reading, give_up, goes_on, read_log
 from rmqctl.operations.mend.salvageother import OtherLog
 from rmqctl.operations.mend.salvagepieces import Filling, Piece
 from rmqctl.operations.mend.salvageunits import LostUnit, by_place, units_in_gaps, units_in_ranges
@@ -97,7 +99,7 @@ class FilledGap(NamedTuple):
 class SalvagePlan:
     """What a salvage will write. ``pieces`` are the whole new log, in order; ``misnamed`` are whole
     files of the old one under names that are not theirs, by their first offsets: what is in them
-    counts as lost."""
+    counts as lost. ``progress_files`` are as of :func:`read_progress`, read before the log."""
 
     wanted: Salvage
     config: MessageStoreConfig
@@ -107,6 +109,7 @@ class SalvagePlan:
     pieces: list[Piece] = field(default_factory=list)
     gaps: list[FilledGap] = field(default_factory=list)
     misnamed: dict[int, Path] = field(default_factory=dict)
+    progress_files: dict[str, bytes | None] = field(default_factory=dict)
 
     def filled(self, physical_offset: int) -> Piece | None:
         """The piece that takes the place of a lost record."""
@@ -116,8 +119,14 @@ class SalvagePlan:
 
     def lost_units(self) -> Iterator[LostUnit]:
         """The units whose records cannot be read: of all queues, queue by queue."""
-        queues = _queue_table(self.wanted.root, self.wanted.config)
-        return units_in_gaps(queues, self.reading.gaps, self.reading.end)
+        return self.units_in(self.reading.gaps)
+
+    def units_in(self, gaps: list[Gap]) -> Iterator[LostUnit]:
+        """The units whose records lie in these gaps, or in the lost end of the log."""
+        wanted, end = self.wanted, self.reading.end
+        queues = _queue_table(wanted.root, wanted.config)
+        grown = partial(goes_on, wanted.root, wanted.config, self.log.file_size, end)
+        return units_in_gaps(queues, gaps, end, grown)
 
     def close(self) -> None:
         self.log.close()
@@ -166,11 +175,13 @@ def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePl
         queues = _queue_table(root, config)
         undo.callback(queues.close)
         doubts = Doubts(queues, dispatcher)
+        progress_files = read_progress(root)
         reading = read_log(log, jobs=wanted.jobs, progress=progress, listener=doubts.add)
         _put_right(reading, log, doubts, queues, dispatcher)
         _widen(reading, log)
         queues.close()
         plan = SalvagePlan(wanted, config_of_output(root, config, file_size), log, other, reading)
+        plan.progress_files = progress_files
         plan.misnamed = misnamed_files(log_directories(root, config).all, file_size)
         _fill(plan)
         undo.pop_all()
@@ -300,9 +311,8 @@ def _held_units(plan: SalvagePlan, filling: Filling) -> list[LostUnit]:
     """The units that may help to fill a gap: one for each physical offset, in log order."""
     every, end = plan.wanted.placeholders or plan.other is not None, plan.reading.end
     gaps = [g for g in plan.reading.gaps if every or g.length <= _LONGEST_LOOKED_INTO]
-    queues = _queue_table(plan.wanted.root, plan.wanted.config)
     near = LONG_MAX if every else end + _NEAR_END
-    found = [one for one in units_in_gaps(queues, gaps, end) if one.physical_offset < near]
+    found = [one for one in plan.units_in(gaps) if one.physical_offset < near]
     held = by_place(found)
     if not every:
         return list(_but_what_is_gone(held, end, filling))
@@ -367,7 +377,7 @@ def write_salvage(plan: SalvagePlan, progress: Progress | None = None) -> Rebuil
     with new_directory(plan.wanted.output, is_kept=True) as building:
         begin(building, identity(plan.pieces, logs.values()))
         write_files(building, plan.pieces, logs, plan.log.file_size, progress)
-        copy_config(plan.wanted.root, building)
+        copy_config(plan.wanted.root, building, plan.progress_files)
         name_batch_topics(plan.wanted.root, building)
         rebuild = replace(plan_rebuild(building, plan.config, "all"), spare_gap=_SPARE_GAP)
         summary = rebuild_in_place(rebuild, jobs=plan.wanted.jobs)

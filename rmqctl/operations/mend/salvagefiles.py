@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.extents import extents, write_at
-from rmqctl.engine.state import controller
+from rmqctl.engine.state import brokerjson, controller
 from rmqctl.engine.state.laterversions import batch_topics
 from rmqctl.errors import CannotRead
 from rmqctl.operations.progress import Progress
@@ -32,6 +33,9 @@ _UNFINISHED = ".part"
 JOURNAL = "rmqctl-salvage.json"
 #: Bytes of it that are read: it has a hundred.
 _MOST_OF_JOURNAL = 1 << 16
+_TABLES = (*brokerjson.OFFSET_TABLES, brokerjson.DELAY_OFFSET)
+#: In an order in which a broker that replaces one meanwhile leaves its file or the ``.bak``.
+_PROGRESS = [name + end for name in _TABLES for end in ("", brokerjson.BACKUP)]
 
 
 def by_file(pieces: Iterable[Piece], file_size: int) -> Iterator[tuple[int, list[Piece]]]:
@@ -139,14 +143,45 @@ def _copy(source: Path, target: Path) -> None:
         os.fsync(written.fileno())
 
 
-def copy_config(root: Path, building: Path) -> None:
-    """Copies the regular files of ``config/``, but no links."""
-    source, target = root / "config", building / "config"
+def read_progress(root: Path) -> dict[str, bytes | None]:
+    """The files of ``config/`` that say how far consumers, and the delivery of delayed messages,
+    have come, and their ``.bak``, by name; None for one that is not there.
+
+    Beside a broker they are read before the log. Later ones would be ahead of the copy: its
+    consumers and its delivery would pass over what comes next. Left out is what is no regular file,
+    or longer than a broker's is (:data:`~rmqctl.engine.state.brokerjson.MAX_BYTES`).
+    """
+    found: dict[str, bytes | None] = {}
+    for name in _PROGRESS:
+        path = root / brokerjson.CONFIG / name
+        try:
+            if path.parent.is_symlink() or not stat.S_ISREG(path.lstat().st_mode):
+                continue
+            with open(paths.open_for_reading(path), "rb") as file:
+                data = file.read(brokerjson.MAX_BYTES + 1)
+        except (OSError, CannotRead) as error:
+            # Other refusals are met again where the files are copied.
+            if isinstance(error.__cause__ or error, FileNotFoundError):
+                found[name] = None
+            continue
+        if len(data) <= brokerjson.MAX_BYTES:
+            found[name] = data
+    return found
+
+
+def copy_config(root: Path, building: Path, held: dict[str, bytes | None]) -> None:
+    """Copies the regular files of ``config/``, but no links; those in ``held`` as they are there
+    (:func:`read_progress`)."""
+    source, target = root / brokerjson.CONFIG, building / brokerjson.CONFIG
     if source.is_symlink() or not source.is_dir():
         return
     target.mkdir(exist_ok=True)
+    for name, data in held.items():
+        if data is not None:
+            durable.write_whole(target / name, data)
     for name in paths.scan_names(source):
-        if (source / name).is_file() and not (source / name).is_symlink():
+        is_file = (source / name).is_file() and not (source / name).is_symlink()
+        if is_file and name not in held:
             _copy(source / name, target / name)
 
 

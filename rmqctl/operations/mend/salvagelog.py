@@ -13,15 +13,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import END_FILE_MIN_BLANK_LENGTH
-from rmqctl.engine.record.record import Damage, End
+from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.record.record import Blank, Damage, End, Record
 from rmqctl.operations.progress import Progress
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     from numpy.typing import NDArray
 
     from rmqctl.engine.log.commitlog import CommitLog
     from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 
 class Run(NamedTuple):
@@ -98,6 +102,15 @@ def read_log(
         else:
             reader.blank(entry.physical_offset, entry.physical_offset + entry.total_size)
     return reader.reading
+
+
+def goes_on(root: Path, config: MessageStoreConfig, file_size: int, end: int) -> bool:
+    """Whether an entry stands by now where the end of a log was read: somebody appends to it."""
+    log = open_commit_log(root, config, file_size)
+    try:
+        return isinstance(next(log.walk(end), None), Record | Blank)
+    finally:
+        log.close()
 
 
 def give_up(reading: Reading, start: int, end: int, reason: str, before: int | None) -> None:

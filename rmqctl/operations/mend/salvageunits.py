@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,16 +36,27 @@ class LostUnit(NamedTuple):
 
 
 def units_in_gaps(
-    queues: ConsumeQueueTableReader, gaps: list[Gap], log_end: int
+    queues: ConsumeQueueTableReader, gaps: list[Gap], log_end: int, goes_on: Callable[[], bool]
 ) -> Iterator[LostUnit]:
     """Units that point into gaps, or behind the end of the log, queue by queue in their order.
 
     The queues may be damaged as well, so a unit counts only if it fits between its neighbours: its
     record lies behind that of the unit before it, and ends before that of the unit behind it.
+
+    :param goes_on: whether the log has an entry at ``log_end`` by now. What is behind it was then
+        appended since the log was read, and is not lost: its units are left out.
     """
     starts = np.array([gap.start for gap in gaps] + [log_end], np.int64)
     ends = np.array([gap.end for gap in gaps] + [constants.LONG_MAX], np.int64)
-    yield from units_in_ranges(queues, starts, ends)
+    is_behind = None
+    for unit in units_in_ranges(queues, starts, ends):
+        if unit.physical_offset >= log_end:
+            if is_behind is None:
+                # An entry is in the log before its unit is in a queue, so now it is seen.
+                is_behind = not goes_on()
+            if not is_behind:
+                continue
+        yield unit
 
 
 def units_in_ranges(
