@@ -133,6 +133,39 @@ def test_every_writing_command_exits_4_beside_a_broker(
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("put", "--topic", "topic0", "--body", "x"),
+        ("put", "--from", "-"),
+        ("flush",),
+        ("schedule", "deliver"),
+        ("rebuild", "all", "--missing"),
+        ("group", "set-offset", "g", "--topic", "topic0", "--to", "end", "--new"),
+    ],
+    ids=" ".join,
+)
+def test_a_dry_run_is_refused_beside_a_broker_as_the_run_would_be(
+    store: Path, arguments: tuple[str, ...]
+) -> None:
+    """It took what a broker is just writing for damage, or for what a start has to mend."""
+    with broker(store):
+        done = command(store, *arguments, "--dry-run")
+        assert done.returncode == 4, done.stderr
+        assert "in use" in done.stderr
+        assert done.stdout == ""
+    assert command(store, *arguments, "--dry-run").returncode == 0
+
+
+def test_a_dry_run_of_clean_plans_no_start_beside_a_broker(store: Path) -> None:
+    (store / "abort").touch()
+    with broker(store):
+        done = command(store, "clean", "--dry-run")
+        assert done.returncode == 0, done.stderr
+        assert "recovery" not in done.stdout
+    assert "recovery" in command(store, "clean", "--dry-run").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
         ("info",),
         ("queues",),
         ("verify",),

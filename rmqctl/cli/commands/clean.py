@@ -128,14 +128,15 @@ def command(
     Queues and index follow. Prints rows of type file in the order of deletion, rows of type
     progress (how far each group has read, and what it would lose), then a summary.
     """
+    from rmqctl.engine.files.lock import is_locked
     from rmqctl.engine.settings.filesizes import unproven_log_file
     from rmqctl.operations.change import clean
 
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other.")
-    what, config = clean.Rule(**rule), instead(settings.config)
+    what, root, config = clean.Rule(**rule), settings.root, instead(settings.config)
     if not yes:
-        plan = clean.plan_clean(settings.root, config, what)
+        plan = clean.plan_clean(root, config, what)
         if not dry_run:
             settings.note_irregular(plan.irregular)  # A dry run opens the store, which says it.
             clean.ask_consent(plan)
@@ -154,7 +155,9 @@ def command(
                 # A log with files of a wrong length is not brought in order. What would go is told
                 # all the same, also beside queues that a deletion would be refused for.
                 irregular = store.commit_log.files.irregular
-                if not irregular and unproven_log_file(store.root, store.config) is None:
+                has_order = not irregular and unproven_log_file(root, store.config) is None
+                # Beside a broker no start is to come.
+                if has_order and not is_locked(root):
                     settings.planned_order(store, writer, strict=False)
             for removal in plan.retention.removals:
                 writer.row(clean.file_row(settings.root, removal))

@@ -157,6 +157,13 @@ def is_locked(root: Path) -> bool:
     return holder_of_lock(root) is not None
 
 
+def check_not_in_use(root: Path) -> None:
+    """:raises StoreInUse: another process holds the lock now. The lock is not taken."""
+    holder = holder_of_lock(root)
+    if holder is not None:
+        raise StoreInUse(path=str(root), holder=holder)
+
+
 def holder_of_lock(root: Path) -> str | None:
     """The other process that holds the lock, as ``process 4711 (java)``; None: there is none, as
     for :func:`is_locked`."""

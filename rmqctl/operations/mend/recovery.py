@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import check_not_in_use
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.messagestore import MessageStore
@@ -73,9 +74,12 @@ def check_may_write(store: MessageStore) -> None:
     """Refuses a store that nobody may write here. Raises what
     :func:`~rmqctl.engine.files.paths.check_writable` does, and:
 
+    :raises StoreInUse: another process holds the lock: what it writes meanwhile looks as if a start
+        had to mend it.
     :raises UnsupportedStore: such a store cannot be written.
     """
     paths.check_writable(store.root)
+    check_not_in_use(store.root)
     check_understood(store.root, store.config)
 
 
