@@ -882,6 +882,77 @@ def test_a_producer_is_asked_and_what_it_says_then_counts(
     }
 
 
+def refuse(monkeypatch: pytest.MonkeyPatch, store: Any, topic: str) -> None:
+    """The disk has no room for the messages of a topic."""
+    put = store.put_message
+
+    def put_message(message: Any, **named: Any) -> PutMessageResult:
+        if message.topic != topic:
+            return put(message, **named)  # type: ignore[no-any-return]
+        status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+        return PutMessageResult(status, None, topic, 0, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store, "put_message", put_message)
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_commit_whose_op_message_has_no_room_is_none_twice(
+    checking: tuple[Dialogue, Clock], monkeypatch: pytest.MonkeyPatch, is_asked: bool
+) -> None:
+    """The producer commits again, or the next round makes up for the op message; nobody is asked
+    about the half."""
+    dialogue, clock = checking
+    producer = dialogue.client()
+    answer = half_of(producer, "p")
+    (half,) = halves(dialogue)
+    place = {
+        "producerGroup": "p",
+        "tranStateTableOffset": answer.ext_fields["queueOffset"],
+        "commitLogOffset": half.physical_offset,
+    }
+    with monkeypatch.context() as patch:
+        refuse(patch, dialogue.served.store, "RMQ_SYS_TRANS_OP_HALF_TOPIC")
+        told = producer.ask(RequestCode.END_TRANSACTION, **place, commitOrRollback=8)
+        assert told.remark == "SERVICE_NOT_AVAILABLE"
+        told = producer.ask(RequestCode.END_TRANSACTION, **place, commitOrRollback=12)
+        assert told.remark == "The transaction is committed already"
+        if is_asked:
+            minutes(dialogue, clock, 3, (producer, "p"))
+            assert dialogue.troubles[-1] == (
+                "transactions: an op message is not put: SERVICE_NOT_AVAILABLE"
+            )
+        assert [one.topic for one in stored(dialogue)] == [half.topic, "orders"]
+    if not is_asked:
+        assert producer.ask(RequestCode.END_TRANSACTION, **place, commitOrRollback=8).code == 0
+    minutes(dialogue, clock, 3, (producer, "p"))
+    assert producer.asked == [] and dialogue.served.owed_ops == {}
+    op = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+    assert [one.topic for one in stored(dialogue)] == [half.topic, "orders", op]
+
+
+def test_a_commit_that_the_log_has_is_none_twice(
+    checking: tuple[Dialogue, Clock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its queue has no room yet."""
+    dialogue, clock = checking
+    producer = dialogue.client()
+    answer = half_of(producer, "p")
+    (half,) = halves(dialogue)
+
+    def no_room(*arguments: Any, **named: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", no_room)
+        end(producer, answer, half, 8)
+    minutes(dialogue, clock, 3, (producer, "p"))
+    assert producer.asked == []
+    topics = [half.topic, "orders", "RMQ_SYS_TRANS_OP_HALF_TOPIC"]
+    assert [one.topic for one in stored(dialogue)] == topics
+    queue = dialogue.served.store.consume_queue("orders", 1)
+    assert queue is not None and queue.max_offset == 1
+
+
 def test_a_half_is_given_up_when_its_producer_never_knows(
     checking: tuple[Dialogue, Clock],
 ) -> None:

@@ -68,7 +68,10 @@ class Checks:
         one interval, so that producers can connect."""
         if not self._checked:
             self._checked = now
-        if now - self._checked < CHECK_INTERVAL or not self._served.clients.producers:
+        served = self._served
+        if now - self._checked < CHECK_INTERVAL or not (
+            served.clients.producers or served.owed_ops
+        ):
             return False
         self._checked = now
         return True
@@ -80,11 +83,18 @@ class Checks:
             find(topic, transaction.CHECK_GROUP, 0) or 0
             for topic in (transaction.HALF_TOPIC, transaction.OP_TOPIC)
         )
-        return _Round(self, frozenset(self._served.clients.producers), *offsets)
-
-    def settle(self, progress: transaction.CheckProgress, asked: list[_Asked]) -> None:
-        """Notes how far a round has come, and asks the producers."""
         served = self._served
+        present = frozenset(served.clients.producers)
+        return _Round(self, present, dict(served.owed_ops), *offsets)
+
+    def settle(
+        self, progress: transaction.CheckProgress, asked: list[_Asked], paid: list[int]
+    ) -> None:
+        """Notes how far a round has come and which op messages are owed no more, and asks the
+        producers."""
+        served = self._served
+        for half in paid:
+            served.owed_ops.pop(half, None)
         for topic, offset in zip(
             (transaction.HALF_TOPIC, transaction.OP_TOPIC), progress, strict=True
         ):
@@ -102,20 +112,30 @@ class Checks:
 class _Round:
     """One round over the halves, run by the thread that writes."""
 
-    def __init__(self, checks: Checks, present: frozenset[str], half: int, op: int) -> None:
+    def __init__(
+        self,
+        checks: Checks,
+        present: frozenset[str],
+        owed: dict[int, MessageExtBrokerInner],
+        half: int,
+        op: int,
+    ) -> None:
         self._checks = checks
         self._present = present
+        self._owed = owed
         self._start = transaction.CheckProgress(half, op)
 
     def __call__(self, store: WritableStore) -> Upkept:
         """:raises CannotWrite: the disk failed."""
         now = store.clock()
+        kept = Upkept([], [])
+        paid = self._pay(store, kept)
         ops = list(transaction.op_messages(store, 0, self._start.op))
-        ended = {half for one in ops for half in one.ends}
+        ended = {half for one in ops for half in one.ends}.union(self._owed)
         pending = list(_pending(store, self._start.half, ended, now))
         present = [n for n, one in enumerate(pending) if self._is_asked(one)]
         # Halves behind the last one whose producer can be asked stay where they are.
-        asked, kept = [], Upkept([], [])
+        asked: list[_Asked] = []
         passed = pending[present[-1]].queue_offset + 1 if present else self._start.half
         for one in pending[: present[-1] + 1 if present else 0]:
             result, question = self._renew(store, one)
@@ -134,7 +154,20 @@ class _Round:
         done = takewhile(lambda one: all(half < passed for half in one.ends), ops)
         op = max((one.record.queue_offset + 1 for one in done), default=self._start.op)
         progress = transaction.CheckProgress(max(passed, self._start.half), op)
-        return kept._replace(then=lambda: self._checks.settle(progress, asked))
+        return kept._replace(then=lambda: self._checks.settle(progress, asked, paid))
+
+    def _pay(self, store: WritableStore, kept: Upkept) -> list[int]:
+        """Stores op messages that are owed; returns the halves that these end. One that may be on
+        its way already is stored twice, which does no harm."""
+        paid = []
+        for half, op in self._owed.items():
+            result = store.put_message(op, flush=False)
+            if not result.is_logged:
+                kept.troubles.append(f"an op message is not put: {result.status.value}")
+                break
+            kept.stored.append(result)
+            paid.append(half)
+        return paid
 
     def _is_asked(self, half: _Half) -> bool:
         return half.group in self._present and not half.is_early

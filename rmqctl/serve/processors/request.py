@@ -121,6 +121,9 @@ class Served:
     #: The permissions of accounts; None: everybody may do everything.
     accounts: Accounts | None = None
     statistics: Statistics = field(default_factory=lambda: Statistics(""))
+    #: Of halves whose message is committed and whose op message is not stored yet, by their queue
+    #: offsets: that op message.
+    owed_ops: dict[int, MessageExtBrokerInner] = field(default_factory=dict)
     _opaque: int = 0
     _turns: int = 0
 

@@ -16,14 +16,18 @@ from rmqctl.serve.processors.access import may
 from rmqctl.serve.processors.look import record_with_body
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
-from rmqctl.serve.processors.send import STORED_STATUSES
 from rmqctl.serve.state.accounts import Perm
 from rmqctl.serve.wire.fields import BadRequest, Fields
 
 
 def end_transaction(served: Served, request: Request) -> Outcome:
     """A commit stores the message for its consumers, and then the op message that ends the half; a
-    rollback stores only the op message. A producer sends this one-way, and waits for no answer."""
+    rollback stores only the op message. A producer sends this one-way, and waits for no answer.
+
+    Between the two messages of a commit the op message is owed (``Served.owed_ops``), also where
+    the disk has no room for it: a second commit stores only that. A broker asks the producer again
+    then, and stores the message a second time.
+    """
     fields, command = request.fields, request.command
     kind = fields.int32("commitOrRollback")
     if kind == constants.TRANSACTION_NOT_TYPE:
@@ -46,22 +50,33 @@ def end_transaction(served: Served, request: Request) -> Outcome:
         if found is None or problem:
             return command.answer(ResponseCode.SYSTEM_ERROR, problem)
         half, body = found
-        end = Put([op_message(half, served.now())], False, answer)
-        if not commits:
-            return end
-        final = commit_message(half, body)
-        served.save_topic(final)
+        owed = served.owed_ops.get(half.queue_offset)
+        if owed is not None and not commits:
+            return command.answer(ResponseCode.SYSTEM_ERROR, "The transaction is committed already")
 
         def ended(results: list[PutMessageResult], now: int) -> Outcome:
-            return end if results[0].status in STORED_STATUSES else answer(results, now)
+            if results[0].is_logged:
+                served.owed_ops.pop(half.queue_offset, None)
+            return answer(results)
 
-        return Put([final], False, ended)
+        op = owed or op_message(half, served.now())
+        if owed is not None or not commits:
+            return Put([op], False, ended)
 
-    def answer(results: list[PutMessageResult], now: int) -> Outcome:
-        status = results[0].status
-        if status in STORED_STATUSES:
+        def committed(results: list[PutMessageResult], now: int) -> Outcome:
+            if not results[0].is_logged:
+                return answer(results)
+            served.owed_ops[half.queue_offset] = op
+            return Put([op], False, ended)
+
+        final = commit_message(half, body)
+        served.save_topic(final)
+        return Put([final], False, committed)
+
+    def answer(results: list[PutMessageResult]) -> Outcome:
+        if results[0].is_logged:
             return command.answer(ResponseCode.SUCCESS)
-        return command.answer(ResponseCode.SYSTEM_ERROR, status.value)
+        return command.answer(ResponseCode.SYSTEM_ERROR, results[0].status.value)
 
     return Later(lambda: record_with_body(served.store, offset), then)
 
