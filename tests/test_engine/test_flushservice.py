@@ -18,6 +18,7 @@ import pytest
 
 from rmqctl.engine.files import pagelock
 from rmqctl.engine.files.bufferpool import TransientStorePool
+from rmqctl.engine.files.durable import sync_each
 from rmqctl.engine.files.pagelock import mlock, munlock
 from rmqctl.engine.flush.services import GroupCommitRequest, GroupCommitService
 from rmqctl.engine.flush.thread import ServiceThread
@@ -369,6 +370,54 @@ def test_a_failed_flush_of_queues_or_index_is_never_made_good(
         store.close()
     assert (tmp_path / "s/abort").exists()
     assert store.checkpoint.logics_msg_timestamp == before.logics_msg_timestamp
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_queues_that_could_not_be_opened_for_a_flush_are_forced_by_the_next(
+    tmp_path: Path, disk: Disk, number: int
+) -> None:
+    """The disk was not asked. Until they are there the checkpoint stays."""
+    with begun(tmp_path / "s") as store:
+        store.flush()
+        store.put_message(Message("T", b"x"))
+        before, service = store.checkpoint, store.writer.flusher.flush_consume_queue
+        disk.error = OSError(number, os.strerror(number))
+        service._try(service.work)
+        with pytest.raises(CannotWrite, match="Too many open files"):
+            store.flush_structures(["queues"])
+        disk.error = None
+        assert store.checkpoint.logics_msg_timestamp == before.logics_msg_timestamp
+        synced: list[str] = []
+        real = os.fdatasync
+
+        def fdatasync(descriptor: int) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+            real(descriptor)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fdatasync", fdatasync)
+            service._last_flush_timestamp = -(10**9)
+            service._try(service.work)
+        assert [path for path in synced if "/consumequeue/T/0/" in path]
+        assert service.take_failure() is None
+        assert store.checkpoint.logics_msg_timestamp > before.logics_msg_timestamp
+    assert not (tmp_path / "s/abort").exists() and is_clean(tmp_path / "s")
+
+
+def test_of_many_files_a_disk_that_failed_is_told_before_a_limit(
+    tmp_path: Path,
+) -> None:
+    """After a limit one tries again, and a disk tells of lost pages once."""
+    paths = [tmp_path / str(number) for number in range(40)]
+
+    def sync(path: Path) -> None:
+        if path == paths[0]:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        if path == paths[-1]:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(OSError, match="Input/output"):
+        sync_each(paths, sync)
 
 
 class Unexpected(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,6 +16,8 @@ from rmqctl.errors import CannotWrite
 
 P = TypeVar("P", Path, str)
 
+#: What the system says where too many files are open: a flush has tried nothing then.
+NOT_OPENED = (errno.EMFILE, errno.ENFILE)
 #: Threads that force many files to disk, at most, and files that are worth a thread.
 _SYNCED_AT_ONCE, _SYNCED_BY_ONE = 16, 4
 
@@ -67,7 +70,8 @@ def sync_directories(root: Path, on_disk: dict[str, list[str]] | None = None) ->
 
 def sync_each(paths: Sequence[P], sync: Callable[[P], None]) -> None:
     """Calls ``sync`` with each path. Of many, several are forced at a time: one commit of a file
-    system's journal serves them all. Raises what ``sync`` raises, when all threads have ended."""
+    system's journal serves them all. Raises what ``sync`` raises, when all threads have ended; of
+    several errors one of the disk, which tells of lost pages once, before a limit of open files."""
     threads = min(len(paths) // _SYNCED_BY_ONE, _SYNCED_AT_ONCE)
     if threads < 2:
         for path in paths:
@@ -80,8 +84,10 @@ def sync_each(paths: Sequence[P], sync: Callable[[P], None]) -> None:
             sync(path)
 
     with ThreadPoolExecutor(threads) as pool:
-        # What failed is raised when all have ended.
-        list(pool.map(sync_some, (paths[at::threads] for at in range(threads))))
+        parts = [pool.submit(sync_some, paths[at::threads]) for at in range(threads)]
+    errors = [error for part in parts if (error := part.exception()) is not None]
+    if errors:
+        raise min(errors, key=lambda error: getattr(error, "errno", None) in NOT_OPENED)
 
 
 def _refused(error: OSError) -> None:

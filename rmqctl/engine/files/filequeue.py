@@ -247,9 +247,7 @@ def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:
         yield entry if end is None or entry.size <= end else entry._replace(size=end)
 
 
-#: What the system says where too many files are open: a flush has tried nothing then.
-NOT_OPENED = (errno.EMFILE, errno.ENFILE)
-#: What it says where a file is gone, or something else (ENXIO: a socket) has its place.
+#: What the system says where a file is gone, or something else (ENXIO: a socket) has its place.
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
 
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine.files import writing
+from rmqctl.engine.files.durable import NOT_OPENED
 from rmqctl.engine.files.extents import write_at
-from rmqctl.engine.files.filequeue import NOT_OPENED, FileEntry, sync_files
+from rmqctl.engine.files.filequeue import FileEntry, sync_files
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog

@@ -181,18 +181,14 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         try:
             sync_files(unsynced, may_be_gone=True)
         except OSError:
-            self.note_unsynced(unsynced)
+            for path in unsynced:  # They are as dirty as before.
+                self._unsynced.setdefault(path, DirtyRange(0, 1))
             raise
 
     def take_unsynced(self, least_pages: int = 0) -> set[Path]:
         """Takes the files with at least ``least_pages`` dirty pages. The caller syncs them, and
-        calls :meth:`note_unsynced` if that fails."""
+        does so again where that fails."""
         return take_unsynced(self._unsynced, least_pages)
-
-    def note_unsynced(self, unsynced: set[Path]) -> None:
-        """Marks files as dirty again after a sync that failed."""
-        for path in unsynced:
-            self._unsynced.setdefault(path, DirtyRange(0, 1))
 
     def close(self) -> None:
         self.generation += 1

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.durable import NOT_OPENED
 from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.flush.services import (
     CommitRealTimeService,
@@ -69,6 +70,8 @@ class StoreFlusher:
         #: Held while queues that are no longer noted as unsynced are on their way to disk. It is
         #: taken under the put lock.
         self._syncing = threading.Lock()
+        #: The files of these queues.
+        self._on_their_way: set[Path] = set()
         self.checkpoint = Checkpoint()
         self._is_first = False
         #: Whether services may run in the background.
@@ -278,7 +281,7 @@ class StoreFlusher:
             self._syncing.acquire()
         try:
             # Without the put lock, so putters go on meanwhile.
-            self._sync(lambda: sync_files(unsynced, may_be_gone=True))
+            self._sync_queues(unsynced)
         finally:
             self._syncing.release()
         if least_pages == 0 and not (self._tail.failed or self._tail.is_due):
@@ -290,15 +293,24 @@ class StoreFlusher:
                 checkpoint = self._held_back()
             self._write_unless_full(checkpoint)
 
+    def _sync_queues(self, unsynced: set[Path]) -> None:
+        """Forces files of queues to disk, and those that the last call could not open. The caller
+        holds ``_syncing``. Raises what :meth:`_sync` raises."""
+        self._on_their_way |= unsynced
+        self._sync(lambda: sync_files(self._on_their_way, may_be_gone=True))
+        self._on_their_way.clear()
+
     def _sync(self, sync: Callable[[], None]) -> None:
-        """Forces queues or index to disk. Once that has failed, it fails for good, like the flush
-        of the log (:meth:`CommitLogWriter.flush`). :raises OSError: it failed, now or before."""
+        """Forces queues or index to disk. Once the disk has failed, it fails for good, like the
+        flush of the log (:meth:`CommitLogWriter.flush`); a limit of open files makes only this call
+        fail. :raises OSError: it failed, now or before."""
         if self._lost is not None:
             raise OSError(*self._lost.args)
         try:
             sync()
         except OSError as error:
-            self._lost = error
+            if error.errno not in NOT_OPENED:
+                self._lost = error
             raise
 
     def flush_log(self) -> None:
@@ -364,7 +376,7 @@ class StoreFlusher:
                     self._advance(physic=self._log.store_timestamp)
                 elif structure == "queues":
                     with self._syncing:
-                        self._sync(self._queues.flush)
+                        self._sync_queues(self._queues.take_unsynced())
                     self._advance(logics=self._log.store_timestamp)
                 elif structure == "index" and self._derived.index is not None:
                     self._sync(self._derived.index.flush)
