@@ -24,8 +24,9 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.services import schedule
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state import brokerjson
 from rmqctl.engine.write import storeflusher
-from rmqctl.errors import CannotWrite
+from rmqctl.errors import CannotRead, CannotWrite
 from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.run import verify
 from rmqctl.serve import connection
@@ -575,6 +576,31 @@ def test_offsets_are_written_now_and_then(dialogue: Dialogue, root: Path) -> Non
     dialogue.do(dialogue.broker.unsaved())
     assert Served.of(dialogue.served.store).offsets.find("orders", "g", 1) == 4
     assert list(dialogue.served.offsets.changed()) == []
+
+
+def test_files_that_can_be_neither_written_nor_read_are_written_later(
+    dialogue: Dialogue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the limit of open files. An error here would lose the answers of all who were served
+    together with the file."""
+    client = dialogue.client()
+    place = {"consumerGroup": "g", "topic": "orders", "queueId": 1}
+    client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=3, **place)
+    dialogue.wait(6000)
+
+    def refuse(path: Path) -> int:
+        raise CannotRead(path=str(path), reason=os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(brokerjson, "open_for_reading", refuse)
+        for name in (brokerjson.TOPICS, brokerjson.CONSUMER_OFFSET):
+            dialogue.broker.not_persisted(name)
+    (root / "config/consumerOffset.json").unlink()
+    dialogue.wait(6000)
+    assert dialogue.files == ["consumerOffset.json"] * 2
+    assert Served.of(dialogue.served.store).offsets.find("orders", "g", 1) == 3
+    assert send(client).code == 0
+    assert dialogue.files[2:] == ["topics.json"]
 
 
 # --- any request -----------------------------------------------------------------------------

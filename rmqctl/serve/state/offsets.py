@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from formats.constants import LMQ_PREFIX
 from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.state.brokerjson import consumer_offsets
+from rmqctl.errors import RmqctlError
 from rmqctl.serve.state.topics import TooMany
 
 if TYPE_CHECKING:
@@ -133,8 +134,12 @@ class Offsets:
         return fastjson.dumps(whole)
 
     def not_saved(self) -> None:
-        """The file could not be written: what it has is looked for again."""
-        self._stored = consumer_offsets(self._root)
+        """The file could not be written: what it has is looked for again. Where it cannot be read
+        either, nothing counts as written."""
+        try:
+            self._stored = consumer_offsets(self._root)
+        except RmqctlError:
+            self._stored = {}
 
     def beyond_end(self, store: Store) -> list[BeyondEnd]:
         """Offsets behind the end of queues that are there, sorted."""

@@ -18,6 +18,7 @@ from rmqctl.engine.state.topicconfig import (
     number,
     topic_configs,
 )
+from rmqctl.errors import RmqctlError
 
 if TYPE_CHECKING:
     from rmqctl.engine.store import Store
@@ -169,8 +170,12 @@ class Topics:
         return fastjson.dumps(self._value)
 
     def not_saved(self) -> None:
-        """The file could not be written: what it has is looked for again."""
-        self._saved = set(topic_configs(self._root) or ())
+        """The file could not be written: what it has is looked for again. Where it cannot be read
+        either, no topic counts as written."""
+        try:
+            self._saved = set(topic_configs(self._root) or ())
+        except RmqctlError:
+            self._saved = set()
 
     def table(self) -> dict[str, Any]:
         """``TopicConfigSerializeWrapper``: every topic with its own permissions. Who asks wants to
