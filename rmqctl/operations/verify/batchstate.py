@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
 from rmqctl.operations.verify.findings import Finding, finding
+from rmqctl.operations.verify.heldback import HoldsBack
 from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: How many spans of one queue are held back at a time.
-_MOST_SPANS = 8
 _LOST = "record-without-unit"
 
 
@@ -40,7 +39,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class BatchQueueState:
+class BatchQueueState(HoldsBack[Span]):
     """How far one queue is checked: all units before number ``next`` are done.
 
     ``queue`` is None without files. ``base_end`` is the queue offset behind the last record, and
@@ -73,20 +72,6 @@ class BatchQueueState:
         where = {"path": path, "topic": self.topic, "queue_id": self.queue_id}
         return finding(code, **where, position=position, **fields)
 
-    def hold_back(self, span: Span) -> Iterator[Finding]:
-        """Keeps a span, or adds it to the last one; yields the oldest when there are too many."""
-        if self.spans and self.spans[-1].goes_on(span):
-            self.spans[-1].count += span.count
-            return
-        self.spans.append(span)
-        if len(self.spans) > _MOST_SPANS:
-            yield self._finding_of(self.spans.pop(0))
-
-    def release(self) -> Iterator[Finding]:
-        """The findings that were held back."""
-        spans, self.spans = self.spans, []
-        return map(self._finding_of, spans)
-
     def matches(self, units: NDArray[np.void]) -> Iterator[Finding]:
         """Takes note of sound units. If all records before them have no unit, and their queue
         offsets are given again now, the topic was deleted with its queues, and made anew."""
@@ -106,7 +91,7 @@ class BatchQueueState:
         yield from self.release()
         self.has_matched = self.searches = True
 
-    def _finding_of(self, span: Span) -> Finding:
+    def finding_of(self, span: Span) -> Finding:
         texts: dict[str, Any] = {"expected": span.expected, "found": span.found}
         if span.code == _LOST:
             texts = {"expected": some(span.count, "unit"), "found": "never written"}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.operations.verify.findings import Finding, finding
+from rmqctl.operations.verify.heldback import HoldsBack
 from rmqctl.rows.words import some
-
-#: How many spans of one queue are held back at a time.
-_MOST_SPANS = 8
 
 
 @dataclass(slots=True)
@@ -35,7 +32,7 @@ class FindingSpan:
 
 
 @dataclass(slots=True)
-class QueueState:
+class QueueState(HoldsBack[FindingSpan]):
     """How far the check of one queue has come.
 
     The records so far have asked for the units up to queue offset ``proven_end``. ``next_offset``
@@ -87,21 +84,6 @@ class QueueState:
         if self.advice is not None:
             fields["advice"] = self.advice
         return finding(code, path=self.path, topic=self.topic, queue_id=self.queue_id, **fields)
-
-    def hold_back(self, span: FindingSpan) -> Iterator[Finding]:
-        """Holds a span back, joined to the last one if it follows that. Yields the finding of the
-        oldest span when there are too many."""
-        if self.spans and self.spans[-1].goes_on(span):
-            self.spans[-1].count += span.count
-            return
-        self.spans.append(span)
-        if len(self.spans) > _MOST_SPANS:
-            yield self.finding_of(self.spans.pop(0))
-
-    def release(self) -> Iterator[Finding]:
-        """Yields the findings that were held back, and forgets them."""
-        spans, self.spans = self.spans, []
-        return map(self.finding_of, spans)
 
     def finding_of(self, span: FindingSpan) -> Finding:
         expected, found = span.expected, span.found
