@@ -167,7 +167,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "index-starts-late": _INDEX_ANEW,
     "key-not-indexed": _INDEX_ANEW,
     "index-item-without-key": _INDEX_ANEW,
-    "index-item-points-into-damage": _DUMP,
+    "index-item-points-into-damage": _SALVAGE,
     "index-item-repeated": None,
     "index-item-mismatch": _INDEX_ANEW,
     "index-prev-mismatch": _INDEX_ANEW,

@@ -123,7 +123,7 @@ def test_no_text_names_a_command_that_its_store_refuses(
     )
 
 
-@pytest.mark.parametrize("case", ["bad-magic-late", "bad-size-late", "flip-body-early"])
+@pytest.mark.parametrize("case", ["bad-magic-late", "bad-size-late", "flip-body-early", "hole"])
 def test_what_a_damaged_log_is_advised_can_be_run(
     case: str, cli: Cli, golden: Golden, tmp_path: Path
 ) -> None:
