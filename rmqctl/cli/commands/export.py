@@ -131,11 +131,11 @@ def _as_store(
             "--format store takes all messages of one store in a directory: leave "
             "--topic, --since, --until, --columns and --master out."
         )
-    from rmqctl.operations.mend.plainstore import log_range, write_plain_store
+    from rmqctl.operations.mend.plainstore import write_plain_store
 
     one, place = settings.settings(store=settings.named[0]), Path(to)
     with settings.writer("json" if as_json else "table") as writer:
-        with one.progress("export", log_range(one.root, one.config), writer) as advance:
+        with one.progress("export", one.log_bytes(), writer) as advance:
             done = write_plain_store(one.root, one.config, place, advance)
         writer.summary(output=to, format="store", **done.row())
     one.note_uncommitted()

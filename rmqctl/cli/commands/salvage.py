@@ -73,7 +73,7 @@ def command(
     summary). An interrupted run continues when it is run again.
     """
     from rmqctl.engine.files.lock import is_locked
-    from rmqctl.operations.mend.salvage import Salvage, log_bytes, plan_salvage, write_salvage
+    from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
     from rmqctl.operations.mend.salvagerows import Report
 
     others = [] if other is None else [settings._replace(root=other, broker_conf=None)]
@@ -86,7 +86,7 @@ def command(
     threads = jobs_of({"jobs": jobs, "master": None})
     wanted = Salvage(settings.root, settings.config, output, other, placeholders, threads)
     with settings.writer("lost") as writer:
-        total = log_bytes(wanted)
+        total = settings.log_bytes()
         with settings.progress("salvage: read", total, writer) as advance:
             plan = plan_salvage(wanted, advance)
         try:

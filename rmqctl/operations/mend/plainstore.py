@@ -59,16 +59,6 @@ _HALF = {
 _WRITTEN = 4 << 20
 
 
-def log_range(root: Path, config: MessageStoreConfig) -> int:
-    """How many bytes of log have to be read. Errors as of :func:`write_plain_store`."""
-    paths.check_store(root)
-    log = open_commit_log(root, config, commit_log_file_size(root, config))
-    try:
-        return log.files.end_offset - log.min_offset
-    finally:
-        log.close()
-
-
 def write_plain_store(
     root: Path, config: MessageStoreConfig, output: Path, progress: Progress | None = None
 ) -> Exported:

@@ -101,9 +101,8 @@ def plan_rebuild(
     has_ext = (root / paths.CONSUME_QUEUE_EXT).is_dir()
     is_said = config.is_explicit("enable_consume_queue_ext")
     writes_ext = config.enable_consume_queue_ext or (has_ext and not is_said)
-    log = open_commit_log(root, config, commit_log_file_size(root, config))
-    # Queues that lack the units of that file would seem whole.
-    log.files.check_regular()
+    log_file_size = commit_log_file_size(root, config)
+    start, end = _log_range(root, config, log_file_size)
     plan = RebuildPlan(
         root=root,
         config=config,
@@ -111,14 +110,14 @@ def plan_rebuild(
         index=what in ("index", "all") and not narrowed,
         topic=topic,
         queue_id=queue_id,
-        commit_log_file_size=log.file_size,
+        commit_log_file_size=log_file_size,
         consume_queue_file_size=consume_queue_file_size(root, config),
         consume_queue_ext_file_size=(
             consume_queue_ext_file_size(root, config) if writes_ext else None
         ),
         has_consume_queue_ext=has_ext,
-        log_min_offset=log.min_offset,
-        log_bytes=log.files.end_offset - log.min_offset,
+        log_min_offset=start,
+        log_bytes=end - start,
         batch_queue_file_size=batch_queue_file_size(root, config) if batch_topics(root) else None,
     )
     if plan.index:
@@ -141,7 +140,12 @@ def as_it_is_now(plan: RebuildPlan) -> RebuildPlan:
 
 def log_range_now(plan: RebuildPlan) -> tuple[int, int]:
     """Where the log begins and ends now. :raises NotAFile: as of :func:`plan_rebuild`."""
-    with closing(open_commit_log(plan.root, plan.config, plan.commit_log_file_size)) as log:
+    return _log_range(plan.root, plan.config, plan.commit_log_file_size)
+
+
+def _log_range(root: Path, config: MessageStoreConfig, file_size: int) -> tuple[int, int]:
+    with closing(open_commit_log(root, config, file_size)) as log:
+        # Queues that lack the units of such a file would seem whole.
         log.files.check_regular()
         return log.min_offset, log.files.end_offset
 

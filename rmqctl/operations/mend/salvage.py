@@ -134,17 +134,6 @@ class SalvagePlan:
             self.other.close()
 
 
-def log_bytes(wanted: Salvage) -> int:
-    """How many bytes of log have to be read. Errors as of :func:`plan_salvage`."""
-    paths.check_store(wanted.root)
-    file_size = commit_log_file_size(wanted.root, wanted.config)
-    log = open_commit_log(wanted.root, wanted.config, file_size)
-    try:
-        return log.files.end_offset - log.min_offset
-    finally:
-        log.close()
-
-
 def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePlan:
     """Reads the whole log, and decides what the new log holds at each place; changes nothing.
 
@@ -342,9 +331,8 @@ def _behind_the_end(plan: SalvagePlan, end: int, filling: Filling) -> Iterator[G
     reading = plan.reading
     last = reading.gaps[-1] if reading.gaps else None
     before, timestamp = None, 0 if last is None else last.store_timestamp
-    for run in reversed(reading.runs):
-        before, timestamp = _last_record(plan.log, run.start, run.end)
-        break
+    if reading.runs:
+        before, timestamp = _last_record(plan.log, reading.runs[-1].start, reading.runs[-1].end)
     is_there = any(filling.stored(reading.end, RECORD_HEAD) or b"")
     reason = "torn-tail" if is_there else "commitlog-file-missing"
     yield Gap(reading.end, end, reason, before, timestamp)
