@@ -76,6 +76,50 @@ def test_from_which_file_a_start_would_read(store: Path) -> None:
     assert not show(store, CONFIG).is_sound
 
 
+def first_times(root: Path) -> dict[int, int]:
+    """The store time (ms) of the first record of each log file, by the file's first offset."""
+    with MessageStore(root, CONFIG) as one:
+        starts = [entry.file_from_offset for entry in one.commit_log.files.entries]
+        return {start: one.commit_log.record_at(start).store_timestamp for start in starts}
+
+
+def scan_from(root: Path, config: MessageStoreConfig = CONFIG) -> object:
+    return summary_row(show(root, config))["scan_from"]
+
+
+def test_a_file_that_begins_at_the_checkpoint_is_no_newer(store: Path) -> None:
+    """``CommitLog#isMappedFileMatchedRecover``, with the margin of ``getMinTimestamp``."""
+    times = first_times(store)
+    for start, time in times.items():
+        newest = max(one for one, other in times.items() if other <= time)
+        put_checkpoint(store, time + 3000, NEWEST + 5000, 0)
+        assert scan_from(store) == newest, start
+        older = [one for one, other in times.items() if other < time]
+        put_checkpoint(store, NEWEST + 5000, time + 2999, 0)
+        assert scan_from(store) == max(older, default=0), start
+
+
+def test_the_index_time_counts_if_the_index_is_to_be_safe(store: Path) -> None:
+    """``StoreCheckpoint#getMinTimestampIndex``, with ``messageIndexSafe`` and an index."""
+    times = first_times(store)
+    start, time = sorted(times.items())[2]
+    assert sum(other <= time for other in times.values()) == 3
+    put_checkpoint(store, NEWEST + 5000, NEWEST + 5000, time)
+    safe = replace(CONFIG, message_index_safe=True)
+    assert scan_from(store, safe) == start
+    assert scan_from(store, replace(safe, message_index_enable=False)) == SIX_FILES
+    assert scan_from(store) == SIX_FILES
+
+
+def test_a_first_record_without_a_time_tells_nothing(store: Path) -> None:
+    path = store / "commitlog" / f"{SIX_FILES:020d}"
+    data = bytearray(path.read_bytes())
+    data[56:64] = bytes(8)
+    path.write_bytes(data)
+    put_checkpoint(store, NEWEST + 5000, NEWEST + 5000, 0)
+    assert scan_from(store) == SIX_FILES - 65536
+
+
 def test_what_was_not_read_is_not_said_to_hold(store: Path) -> None:
     """``show`` looks at the newest record only; a queue that is lost it does not see."""
     apply_damage(store, damage_case("no-one-queue")["ops"])
