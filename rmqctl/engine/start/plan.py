@@ -183,7 +183,7 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
         first = firsts.get((one.topic, one.queue_id), -1)
         # If units are missing before the queue's first record here, the checkpoint said too much.
         is_hole = one.is_hole and not one.is_astray  # Astray units are dispatched again anyhow.
-        if is_hole or (one.last is not None and first > one.end):
+        if is_hole or first > one.end:
             begins.append(_behind(log, one.last))
     if not any(one.last for one in facts):
         # As after a clean stop: a user who has removed all queues wants them made anew.
