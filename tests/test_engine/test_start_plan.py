@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from formats.constants import TRANSACTION_PREPARED_TYPE
 from rmqctl.engine.index.header import ITEM
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
 from tests.golden_data import broker_conf, expected
-from tests.test_safety.support import assert_clean, tree
+from tests.test_safety.support import Clock, assert_clean, small_config, tree
 
 CONFIG = broker_conf("basic")
 NEWEST = max(row["storeTimestamp"] for row in expected("basic")["message"])
 #: The last file of the log: a start reads from there if the checkpoint says that it may.
 LAST_FILE = 6 * 65536
+#: Of stores of a few messages.
+SMALL = small_config(log=1 << 12, queue=2000)
 Copy = Callable[[str], Path]
 
 
@@ -106,3 +111,89 @@ def test_the_index_gets_items_that_it_lacks_before_the_place(killed: Path) -> No
     assert dispatch_from(killed) == items[lost - 1][1]
     start(killed)
     assert path.read_bytes() == before
+
+
+def put(store: MessageStore, sys_flag: int = 0) -> int:
+    """Puts a message, and returns its size."""
+    result = store.put_message(MessageExtBrokerInner("t", b"x" * 200, sys_flag=sys_flag))
+    assert result.stored is not None
+    return result.stored.wrote_bytes
+
+
+def test_a_prepared_message_does_not_tell_where_its_queue_begins(tmp_path: Path) -> None:
+    """It has no unit, and its queue offset is 0."""
+    with MessageStore(tmp_path, SMALL, writable=True, create=True, clock=Clock()) as store:
+        size = put(store)
+        while store.max_offset < 3 << 12 or (store.max_offset % 4096) + size + 8 <= 4096:
+            put(store)
+        put(store, TRANSACTION_PREPARED_TYPE)
+        put(store)
+        begin = store.commit_log.files.entries[-1].file_from_offset
+        assert store.max_offset == begin + 2 * size
+        claimed = store.commit_log.record_at(begin).store_timestamp + 5000
+    before = tree(tmp_path / "consumequeue")
+    (path,) = (tmp_path / "consumequeue" / "t" / "0").iterdir()
+    assert cut_units(path, begin - 3 * size) == 3
+    write_checkpoint(tmp_path, tmp_path / "checkpoint", Checkpoint(claimed, claimed, claimed))
+    (tmp_path / "abort").touch()
+    with MessageStore(tmp_path, SMALL, writable=True) as store:
+        assert store.plan.scan is not None and store.plan.scan.physical_offset == begin
+    assert tree(tmp_path / "consumequeue") == before
+    assert_clean(tmp_path, SMALL)
+
+
+@pytest.mark.parametrize("abort", [False, True], ids=["clean", "abort"])
+def test_a_unit_of_the_very_end_of_the_log_is_of_no_record(tmp_path: Path, abort: bool) -> None:
+    with MessageStore(tmp_path, SMALL, writable=True, create=True, clock=Clock()) as store:
+        sizes = [put(store) for _ in range(3)]
+        (entry,) = store.commit_log.files.entries
+    end = sum(sizes[:2])
+    with entry.path.open("r+b") as file:
+        os.pwrite(file.fileno(), bytes(sizes[2]), end)
+    if abort:
+        (tmp_path / "abort").touch()
+    with MessageStore(tmp_path, SMALL) as store:
+        plan = store.start_plan()
+        (cut,) = plan.queue_cuts
+    assert plan.end.offset == end and (cut.topic, cut.end, cut.max_offset) == ("t", 2, 3)
+    with MessageStore(tmp_path, SMALL, writable=True, clock=Clock()) as store:
+        put(store)
+        assert [one.queue_offset for one in store.get_message("t", 0, 0).records] == [0, 1, 2]
+    assert_clean(tmp_path, SMALL)
+
+
+def test_the_last_record_before_a_file_without_one_ends_what_a_checkpoint_claims(
+    tmp_path: Path,
+) -> None:
+    """A start reads from a file whose only record is damaged."""
+    with MessageStore(tmp_path, SMALL, writable=True, create=True, clock=Clock()) as store:
+        while len(store.commit_log.files.entries) < 3:
+            put(store)
+        *_, (last, size) = store.newest_units()
+        begin = store.commit_log.files.entries[-1].file_from_offset
+        assert (last, size) == (begin, store.max_offset - begin)
+        damaged = store.commit_log.record_at(begin).store_timestamp
+        *_, before, _ = store.get_message("t", 0, 0).records
+        newest = before.store_timestamp
+        path = store.commit_log.files.entries[-1].path
+    data = bytearray(path.read_bytes())
+    data[data.index(b"x" * 200)] ^= 1
+    path.write_bytes(data)
+    claimed = damaged + 5000
+    write_checkpoint(tmp_path, tmp_path / "checkpoint", Checkpoint(claimed, claimed, claimed))
+    (tmp_path / "abort").touch()
+    with MessageStore(tmp_path, SMALL) as store:
+        plan = store.start_plan()
+    assert plan.scan is not None and plan.scan.physical_offset == begin
+    assert plan.end[:2] == (begin, newest)
+
+
+def test_a_queue_without_older_units_may_not_have_its_name_on_disk(tmp_path: Path) -> None:
+    """Nor may what is above it."""
+    with MessageStore(tmp_path, SMALL, writable=True, create=True, clock=Clock()) as store:
+        put(store)
+    (tmp_path / "abort").touch()
+    with MessageStore(tmp_path, SMALL) as store:
+        doubtful = set(store.start_plan().doubtful)
+    queue = tmp_path / "consumequeue" / "t" / "0"
+    assert {*queue.iterdir(), queue, *list(queue.parents)[:3]} <= doubtful
