@@ -15,8 +15,9 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
+from rmqctl.errors import DamagedStore
 from tests.golden_data import broker_conf, expected
-from tests.test_safety.support import Clock, assert_clean, small_config, tree
+from tests.test_safety.support import TIME, Clock, assert_clean, small_config, tree
 
 CONFIG = broker_conf("basic")
 NEWEST = max(row["storeTimestamp"] for row in expected("basic")["message"])
@@ -120,6 +121,15 @@ def put(store: MessageStore, sys_flag: int = 0) -> int:
     return result.stored.wrote_bytes
 
 
+def flip(path: Path, number: int) -> None:
+    """Flips a bit in the body of the ``number``-th record of a file of the log."""
+    data, at = bytearray(path.read_bytes()), 0
+    for _ in range(number + 1):
+        at = data.index(b"x" * 200, at + 1)
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
 def test_a_prepared_message_does_not_tell_where_its_queue_begins(tmp_path: Path) -> None:
     """It has no unit, and its queue offset is 0."""
     with MessageStore(tmp_path, SMALL, writable=True, create=True, clock=Clock()) as store:
@@ -162,30 +172,58 @@ def test_a_unit_of_the_very_end_of_the_log_is_of_no_record(tmp_path: Path, abort
     assert_clean(tmp_path, SMALL)
 
 
-def test_the_last_record_before_a_file_without_one_ends_what_a_checkpoint_claims(
-    tmp_path: Path,
+@pytest.mark.parametrize(("sound", "has_queues"), [(0, True), (1, True), (1, False), (2, False)])
+def test_the_last_sound_record_tells_what_a_checkpoint_may_claim(
+    tmp_path: Path, sound: int, has_queues: bool
 ) -> None:
-    """A start reads from a file whose only record is damaged."""
+    """In the file from which a start reads, so many records are sound. If there is none, the queues
+    know the one before."""
     with MessageStore(tmp_path, SMALL, writable=True, create=True, clock=Clock()) as store:
         while len(store.commit_log.files.entries) < 3:
-            put(store)
-        *_, (last, size) = store.newest_units()
+            size = put(store)
         begin = store.commit_log.files.entries[-1].file_from_offset
-        assert (last, size) == (begin, store.max_offset - begin)
-        damaged = store.commit_log.record_at(begin).store_timestamp
-        *_, before, _ = store.get_message("t", 0, 0).records
-        newest = before.store_timestamp
-        path = store.commit_log.files.entries[-1].path
-    data = bytearray(path.read_bytes())
-    data[data.index(b"x" * 200)] ^= 1
-    path.write_bytes(data)
-    claimed = damaged + 5000
+        for _ in range(sound):
+            put(store)
+        damaged, path = begin + sound * size, store.commit_log.files.entries[-1].path
+        newest = max(
+            record.store_timestamp
+            for record in store.get_message("t", 0, 0).records
+            if record.physical_offset < damaged
+        )
+    flip(path, sound)
+    if not has_queues:
+        shutil.rmtree(tmp_path / "consumequeue")
+    claimed = newest + 5000
     write_checkpoint(tmp_path, tmp_path / "checkpoint", Checkpoint(claimed, claimed, claimed))
     (tmp_path / "abort").touch()
     with MessageStore(tmp_path, SMALL) as store:
         plan = store.start_plan()
     assert plan.scan is not None and plan.scan.physical_offset == begin
-    assert plan.end[:2] == (begin, newest)
+    assert plan.end == (damaged, newest, None)
+
+
+def test_a_record_of_the_same_time_behind_damage_is_not_overwritten(tmp_path: Path) -> None:
+    """Only older ones are what a truncation has left."""
+    with MessageStore(tmp_path, SMALL, writable=True, create=True, clock=lambda: TIME) as store:
+        sizes = [put(store) for _ in range(3)]
+    flip(tmp_path / "commitlog" / f"{0:020d}", 1)
+    shutil.rmtree(tmp_path / "consumequeue")
+    with MessageStore(tmp_path, SMALL) as store:
+        end = store.start_plan().end
+    assert end.offset == sizes[0] and end.obstacle is not None
+    with pytest.raises(DamagedStore, match="newer records stand behind"):
+        MessageStore(tmp_path, SMALL, writable=True)
+
+
+def test_without_queues_the_end_is_looked_for_in_the_last_file(tmp_path: Path) -> None:
+    with MessageStore(tmp_path, SMALL, writable=True, create=True, clock=Clock()) as store:
+        while len(store.commit_log.files.entries) < 2:
+            put(store)
+        end = store.max_offset
+    flip(tmp_path / "commitlog" / f"{0:020d}", 3)
+    shutil.rmtree(tmp_path / "consumequeue")
+    with MessageStore(tmp_path, SMALL) as store:
+        assert store.start_plan().end[::2] == (end, None)
 
 
 def test_a_queue_without_older_units_may_not_have_its_name_on_disk(tmp_path: Path) -> None:
