@@ -80,6 +80,22 @@ def test_nor_does_an_index_that_the_checkpoint_said_too_much_of(
     assert engines_end(root) == before
 
 
+@pytest.mark.parametrize("damaged", [(0,), (5,), (2, 7)], ids=str)
+def test_the_checkpoint_goes_back_up_to_the_damage(
+    tmp_path: Path, damaged: tuple[int, ...]
+) -> None:
+    """What stands behind it gets its units again after a kill."""
+    root = tmp_path / "store"
+    fill_files(root, CONFIG, FILES)
+    for number in damaged:
+        damage(root, number)
+    shutil.rmtree(root / "consumequeue")
+    MessageStore(root, CONFIG, writable=True, catches_up=False).abandon()
+    with MessageStore(root, CONFIG) as store:
+        scan = store.start_plan().scan
+    assert scan is not None and scan.physical_offset == (damaged[-1] + 1) << 12
+
+
 def test_without_damage_all_is_read_again(tmp_path: Path) -> None:
     root = tmp_path / "store"
     fill_files(root, CONFIG, FILES)
