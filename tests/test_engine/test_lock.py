@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -19,7 +20,7 @@ from rmqctl.engine.files.lock import StoreLock, is_locked
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
-from rmqctl.errors import StoreInUse
+from rmqctl.errors import CannotWrite, StoreInUse
 from tests.descriptors import open_descriptors
 from tests.golden_data import state
 from tests.test_kernel.alike import files_of
@@ -55,7 +56,7 @@ def try_lock(root: Path) -> subprocess.CompletedProcess[str]:
     """Another process of rmqctl's tries to take the lock."""
     code = (
         "import sys; from pathlib import Path; from rmqctl.engine.files.lock import StoreLock\n"
-        "from rmqctl.errors import StoreInUse\n"
+        "from rmqctl.errors import CannotWrite, StoreInUse\n"
         "try: StoreLock(Path(sys.argv[1])).release()\n"
         "except StoreInUse as e: sys.exit(e.exit_code)"
     )
@@ -198,6 +199,22 @@ def test_the_lock_file_is_known_by_every_name(tmp_path: Path) -> None:
     assert try_lock(tmp_path / "two").returncode == 4, "a refusal has dropped the lock"
     lock.release()
     assert is_free(tmp_path / "one") and is_free(tmp_path / "two")
+
+
+def test_a_directory_that_cannot_be_forced_to_disk_leaves_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of some file systems in user space; a server may try for days."""
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    before = open_descriptors()
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(CannotWrite, match="Input/output error"):
+        StoreLock(tmp_path)
+    assert descriptors() == before
+    assert is_free(tmp_path)
 
 
 def test_a_file_that_becomes_the_held_one_while_it_is_opened_closes_with_it(

@@ -45,13 +45,16 @@ def open_for_writing(root: Path, path: Path, *, create: bool = False) -> int:
             if not create:
                 raise
             descriptor = os.open(path.name, flags | os.O_CREAT, 0o644, dir_fd=directory)
-            hand_over(descriptor, directory)
             made = True
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise NoFileToWrite(path=str(path), reason=NOT_REGULAR)
+            if made:
+                hand_over(descriptor, directory)
+                os.fsync(directory)
+        except BaseException:
             os.close(descriptor)
-            raise NoFileToWrite(path=str(path), reason=NOT_REGULAR)
-        if made:
-            os.fsync(directory)
+            raise
         return descriptor
 
 
