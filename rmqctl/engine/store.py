@@ -149,7 +149,7 @@ class Store:
         if strict and not queues.is_strict:
             queues = open_queue_table(self.root, self.config, self._log_range, strict=True)
         parts = (self.commit_log, queues, self.index)
-        files = StoreFiles(self.root, self.config, *parts)
+        files = StoreFiles(self.root, self.config, *parts, self.dispatcher)
         return plan_start(files, is_clean=not self.had_abort, progress=progress)
 
     def newest_units(self) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.errors import DamagedStore
 from tests.golden_data import broker_conf, expected
-from tests.test_safety.support import TIME, Clock, assert_clean, small_config, tree
+from tests.test_safety.support import TIME, Clock, assert_clean, message, small_config, tree
 
 CONFIG = broker_conf("basic")
 NEWEST = max(row["storeTimestamp"] for row in expected("basic")["message"])
@@ -88,6 +88,29 @@ def test_a_queue_that_lacks_units_before_the_place_gets_these_too(killed: Path, 
     path = next(queue_files(killed))
     assert cut_units(path, least) > cut_units(path, LAST_FILE)
     assert dispatch_from(killed) < LAST_FILE
+    start(killed)
+    assert tree(killed / "consumequeue") == before
+
+
+@pytest.mark.parametrize("level", ["queue", "topic"])
+def test_a_queue_whose_directory_is_gone_is_made_again(killed: Path, level: str) -> None:
+    """A broker would make it anew, with pre-blank units in place of the messages before."""
+    before = tree(killed / "consumequeue")
+    directory = next(queue_files(killed)).parent
+    shutil.rmtree(directory if level == "queue" else directory.parent)
+    assert dispatch_from(killed) == 0
+    start(killed)
+    assert tree(killed / "consumequeue") == before
+
+
+def test_a_queue_that_begins_behind_the_place_is_read_from_there(killed: Path) -> None:
+    """Its directory may be missing, since a kill may have come before it was made."""
+    with MessageStore(killed, CONFIG, writable=True) as store:
+        assert store.put_message(message(0, "new")).is_ok
+    before = tree(killed / "consumequeue")
+    shutil.rmtree(killed / "consumequeue" / "new")
+    (killed / "abort").touch()
+    assert dispatch_from(killed) == LAST_FILE
     start(killed)
     assert tree(killed / "consumequeue") == before
 

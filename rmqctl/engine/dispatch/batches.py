@@ -71,10 +71,7 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
 
     codes = _tags_codes(batch, dispatcher)
     kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
-    has_unit = _of_queues(batch) & _has_place(batch)
-    if dispatcher.batch_topics:
-        has_unit &= ~of_topics(batch, dispatcher.batch_topics)
-    rows = np.flatnonzero(has_unit)
+    rows = rows_with_unit(batch, dispatcher)
     columns = [
         batch.topic_id[rows],
         batch.queue_id[rows],
@@ -100,6 +97,16 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
         by_row = np.argsort(order, kind="stable")
         columns = [column[by_row] for column in columns]
     return UnitBatch(*columns)
+
+
+def rows_with_unit(batch: Batch, dispatcher: Dispatcher) -> NDArray[np.intp]:
+    """The rows, ascending, that have a unit in the consume queue of their topic and queue id."""
+    import numpy as np
+
+    has_unit = _of_queues(batch) & _has_place(batch)
+    if dispatcher.batch_topics:
+        has_unit &= ~of_topics(batch, dispatcher.batch_topics)
+    return np.flatnonzero(has_unit)
 
 
 def without_place(batch: Batch) -> list[Damage]:

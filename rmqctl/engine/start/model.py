@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from rmqctl.engine.dispatch.rules import Dispatcher
     from rmqctl.engine.index import recovery as indexrecovery
     from rmqctl.engine.index.indexservice import IndexService
     from rmqctl.engine.log.commitlog import CommitLog
@@ -26,9 +27,10 @@ class StoreFiles:
         log: CommitLog,
         queues: ConsumeQueueTable,
         index: IndexService,
+        dispatcher: Dispatcher,
     ) -> None:
         self.root, self.config, self.log = root, config, log
-        self.queues, self.index = queues, index
+        self.queues, self.index, self.dispatcher = queues, index, dispatcher
 
 
 class ScanStart(NamedTuple):

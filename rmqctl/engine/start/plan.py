@@ -17,8 +17,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from formats import constants
-from rmqctl.engine.dispatch.rules import NO_UNIT
 from rmqctl.engine.files import paths
 from rmqctl.engine.index import recovery as indexrecovery
 from rmqctl.engine.log.commitlog import CommitLog
@@ -33,6 +31,7 @@ from rmqctl.engine.start.model import Hole, QueueCut, ScanStart, StartPlan, Stor
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 
 if TYPE_CHECKING:
+    from rmqctl.engine.dispatch.rules import Dispatcher
     from rmqctl.engine.files.paths import QueueDirectory
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -162,7 +161,7 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
     total = max(log.files.end_offset - start.physical_offset, 1)
 
     def seen(batch: Batch) -> None:
-        _note_firsts(batch, firsts)
+        _note_firsts(batch, files.dispatcher, firsts)
         progress(batch.end_offset - start.physical_offset, total)
 
     end = LogEnd(start.physical_offset, 0, None)
@@ -185,8 +184,11 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
         is_hole = one.is_hole and not one.is_astray  # Astray units are dispatched again anyhow.
         if is_hole or first > one.end:
             begins.append(_behind(log, one.last))
-    if not any(one.last for one in facts):
-        # As after a clean stop: a user who has removed all queues wants them made anew.
+    there = {(one.topic, one.queue_id) for one in facts}
+    is_lost = any(first > 0 and queue not in there for queue, first in firsts.items())
+    if is_lost or not any(one.last for one in facts):
+        # The directory of a queue is gone. Without any queue, as after a clean stop, a user who has
+        # removed all of them wants them made anew.
         begins.append(log.min_offset)
     if index.end is not None:
         begins.append(_record_at(log, index.end))
@@ -217,14 +219,12 @@ def _unclean_facts(queue: ConsumeQueue, log: CommitLog, start: ScanStart) -> _Qu
     return _facts(queue, end, is_hole)
 
 
-def _note_firsts(batch: Batch, firsts: dict[tuple[str, int], int]) -> None:
-    """Notes the first queue offset of each queue in a scan."""
-    import numpy as np
-
+def _note_firsts(batch: Batch, dispatcher: Dispatcher, firsts: dict[tuple[str, int], int]) -> None:
+    """Notes the first queue offset of each queue in a scan; light queues are left out."""
     from rmqctl.engine.derive.writer import group_by_queue
+    from rmqctl.engine.dispatch.batches import rows_with_unit
 
-    kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
-    rows = np.flatnonzero(~np.isin(kind, NO_UNIT) & (batch.queue_id >= 0))
+    rows = rows_with_unit(batch, dispatcher)
     for topic_id, queue_id, at in group_by_queue(batch.topic_id[rows], batch.queue_id[rows]):
         key = batch.topics.names[topic_id], queue_id
         if key not in firsts:
