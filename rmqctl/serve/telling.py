@@ -6,10 +6,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.engine.files.paths import COMMIT_LOG
 from rmqctl.errors import SystemRefused
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+
+    from rmqctl.engine.store import Store
 
 #: Milliseconds after which a cause is told again if it was not met meanwhile.
 _CALM = 60_000
@@ -74,6 +77,15 @@ class Seldom:
             self.met(message, str(AsyncioRefused(what=message, reason=error.strerror)))
         elif "._start_serving(" not in message:
             loop.default_exception_handler(context)
+
+
+def without_places(text: str, store: Store) -> str:
+    """What the store says of a message, for clients: the name of a file without the place of the
+    store, or of the directory that its log lies in."""
+    text = text.replace(f"{store.root}/", "").replace(str(store.root), "the store")
+    for directory in store.commit_log.files.directories:
+        text = text.replace(f"{directory}/", f"{COMMIT_LOG}/").replace(str(directory), COMMIT_LOG)
+    return text
 
 
 def told_to_clients(error: Exception) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from rmqctl.serve.telling import Seldom
+from pathlib import Path
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.serve.telling import Seldom, without_places
 
 
 def test_a_cause_that_goes_on_is_told_once() -> None:
@@ -36,3 +40,21 @@ def test_what_is_over_is_told_again() -> None:
     seldom.over()
     seldom.going_on("file", "b")
     assert told == ["a", "b", "b", "b"]
+
+
+def test_clients_do_not_learn_where_a_store_and_its_log_are(tmp_path: Path) -> None:
+    root, log = tmp_path / "store", tmp_path / "disk 2/log"
+    log.mkdir(parents=True)
+    config = MessageStoreConfig(store_path_commit_log=f"{log},{root / 'commitlog'}")
+    MessageStore(root, config, writable=True, create=True).close()
+    said = f"cannot write {{}}: No space left on device. Nothing else of {root} was changed."
+    with MessageStore(root, config) as store:
+        for place, name in ((root / "consumequeue/T/0", "consumequeue/T/0"),
+            (root / "commitlog/000", "commitlog/000"), (log / "000", "commitlog/000"),
+            (log, "commitlog"),
+        ):  # fmt: skip
+            told = without_places(said.format(place), store)
+            assert told == (
+                f"cannot write {name}: No space left on device. Nothing else of the store was "
+                "changed."
+            )

@@ -20,6 +20,7 @@ from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.processors.request import Outcome, Request, Served, host_of
 from rmqctl.serve.state.topics import ServedTopic
+from rmqctl.serve.telling import without_places
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest, Fields, checked_topic_to_send
 
@@ -317,8 +318,7 @@ def _answer(
     append = result.append
     if code not in _SENT or append is None:
         served.statistics.put_failed += 1
-        # Clients must not learn where the store is.
-        reason = result.reason.replace(f"{served.store.root}/", "")
+        reason = without_places(result.reason, served.store)
         remark = f"{result.status.value}: {reason}" if reason else result.status.value
         if result.status is PutMessageStatus.OS_PAGECACHE_BUSY:
             remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
