@@ -44,6 +44,7 @@ _TICK_SECONDS = 0.5
 MAX_CONNECTIONS = 10_000
 #: Descriptors that the store needs beside the connections, above all for its files.
 _OWN_FILES = 512
+_MORE_FILES = ". Raise the limit of open files (`ulimit -n`)"
 #: Most unsent bytes of one peer (16 answers of 256 KiB, and those of the largest message), and of
 #: all peers together. Beyond them a connection is cut.
 MAX_UNSENT = 32 << 20
@@ -214,7 +215,11 @@ class Server:
     def arrived(self, peer: _Peer, local: str, remote: str) -> int | None:
         """Takes in a new connection; returns its number. None: there are too many."""
         self._handshakes.end()
-        if len(self._peers) >= self._most or self._stopped.is_set():
+        if self._stopped.is_set():
+            return None
+        if len(self._peers) >= self._most:
+            step = _MORE_FILES if self._most < MAX_CONNECTIONS else ""
+            self._seldom.met("connections", f"connections beyond {self._most} are cut off{step}")
             return None
         self.connections += 1
         number = self.broker.connected(remote, local, now())
