@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,3 +103,21 @@ def test_ctrl_c_before_a_command_begins_is_quiet() -> None:
     code = START.replace("from rmqctl.__main__", stop + "from rmqctl.__main__")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_over_a_fleet_ends_with_its_processes(
+    store: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    shutil.copytree(store, tmp_path / "other")
+    stores = tmp_path / "stores.txt"
+    stores.write_text(f"{store}\n{tmp_path / 'other'}\n")
+    stop = (
+        "import os; from rmqctl.cli.commands import fleet; of = fleet._counted; "
+        f"told = lambda one: (os.kill(os.getpid(), {int(number)}), one)[1]; "
+        "fleet._counted = lambda *a: map(told, of(*a)); "
+    )
+    code = START.replace("from rmqctl.__main__", stop + "from rmqctl.__main__")
+    line = [sys.executable, "-c", code, "fleet", "du", "--stores", str(stores), "--jobs", "2"]
+    done = subprocess.run(line, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from rmqctl.cli.command import group
 from rmqctl.cli.options import Option, check_spark, without_store
 from rmqctl.cli.output import note
 from rmqctl.cli.settings import Settings
+from rmqctl.cli.signals import stop_signals
 from rmqctl.cli.spark_options import spark_options, spark_session
 from rmqctl.cli.types import Whole
 from rmqctl.rows.words import some
@@ -182,7 +184,7 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
         writer = stack.enter_context(settings.writer("fleet_store"))
         bar = settings.progress(f"fleet {verb}", len(stores), writer, counts=True)
         advance = stack.enter_context(bar)
-        found = _on_spark(run, options, stack) if options["master"] else _here(run, jobs)
+        found = _on_spark(run, options, stack) if options["master"] else _here(run, jobs, stack)
         shown: list[Row] = []
         failed: list[Row] = []
         for row in run.in_order(_counted(found, len(run.rows), advance)):
@@ -264,8 +266,10 @@ def _counted(found: Iterable[Found], done: int, advance: Callable[[int], None]) 
         advance(number)
 
 
-def _here(run: Run, jobs: int) -> Iterator[Found]:
-    """The rows of what is left, by processes of this machine."""
+def _here(run: Run, jobs: int, stack: ExitStack) -> Iterator[Found]:
+    """The rows of what is left, by processes of this machine. SIGTERM ends them as Ctrl-C does: the
+    default would leave Python's semaphores, and a warning about them."""
+    stack.enter_context(stop_signals(signal.default_int_handler))
     from rmqctl.operations.fleet.processes import each
     from rmqctl.spark.procedures.fleettask import looked_at
 
