@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from formats.constants import MESSAGE_MAGIC_CODE
 from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.read.follow import LiveStore, LogFollower, Moved, QueueFollower
+from rmqctl.engine.read.follow import LiveStore, LogFollower, LogGone, Moved, QueueFollower
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Blank, Damage, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -240,6 +240,26 @@ def test_a_store_that_stays_between_two_states_is_an_error(
         with pytest.raises(Exception, match="expected"):
             for _ in range(100):
                 assert bodies(live, queue.look()) == []
+
+
+def test_a_log_that_has_gone_is_waited_for_and_then_an_error(root: Path, tmp_path: Path) -> None:
+    """A disk that is no longer mounted leaves an empty directory."""
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        put(writer, "a", "b")
+    with LiveStore(root, CONFIG) as live:
+        log, queue = LogFollower(live, 0), QueueFollower(live, "T", 0, 0)
+        assert [one for _ in range(2) for one in bodies(live, log.look())] == ["a", "b"]
+        assert [one for _ in range(2) for one in bodies(live, queue.look())] == ["a", "b"]
+        (root / "commitlog").rename(tmp_path / "elsewhere")
+        for _ in range(20):
+            assert bodies(live, log.look()) == bodies(live, queue.look()) == []
+        (tmp_path / "elsewhere").rename(root / "commitlog")
+        assert bodies(live, log.look()) == bodies(live, queue.look()) == []
+        (root / "commitlog").rename(tmp_path / "elsewhere")
+        for follower in (log, queue):
+            with pytest.raises(LogGone, match="its log has no file any more"):
+                for _ in range(100):
+                    assert bodies(live, follower.look()) == []
 
 
 def test_a_queue_that_comes_later(root: Path, writer: MessageStore) -> None:

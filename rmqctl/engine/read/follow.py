@@ -36,7 +36,7 @@ from rmqctl.engine.record.record import (
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.rocksdb import RocksDBUnreadable
-from rmqctl.errors import CannotRead, FileLengthContradiction, StoreNotFound
+from rmqctl.errors import CannotRead, FileLengthContradiction, NotAStore, StoreNotFound
 
 _REMEMBERED = 256
 #: Looks in a row that may fail because the store is between two states (a file has no length yet,
@@ -56,6 +56,14 @@ class Moved(NamedTuple):
     to_offset: int
 
 
+class LogGone(NotAStore):
+    """A store that is followed has lost its log: a disk that is no longer mounted, or a directory
+    that somebody has emptied."""
+
+    template = "{path} is followed, and its log has no file any more."
+    step = command_step = "Follow it again when it is back."
+
+
 class LiveStore:
     """The files of a store as they were at the last :meth:`look`."""
 
@@ -63,6 +71,7 @@ class LiveStore:
         self.root = root
         self.config = config
         self._failures = 0
+        self._has_had_log = False
         self._open()
 
     def _open(self) -> None:
@@ -77,16 +86,21 @@ class LiveStore:
             # A file without a length will get one: it must not be passed over meanwhile.
             strict=True,
         )
+        has_log = bool(self.commit_log.files.entries)
+        if self._has_had_log and not has_log:
+            raise LogGone(path=str(self.root))
+        self._has_had_log = has_log
 
     def look(self) -> bool:
         """Opens the files as they are now. False when the store is between two states.
 
-        :raises CannotRead, FileLengthContradiction, StoreNotFound: it has been for many looks.
+        :raises CannotRead, FileLengthContradiction, StoreNotFound, LogGone: it has been for many
+            looks.
         """
         self.close()
         try:
             self._open()
-        except (CannotRead, FileLengthContradiction, StoreNotFound) as error:
+        except (CannotRead, FileLengthContradiction, StoreNotFound, LogGone) as error:
             self.failed(error)
             return False
         return True
