@@ -21,6 +21,7 @@ from rmqctl.operations.verify.configcheck import Summary
 from tests import golden_data
 from tests.seeds import times
 from tests.test_cli.conftest import Cli, state
+from tests.test_engine.test_lock import broker_holding
 
 CONFIG_CODES = {name for name, code in CODES.items() if code.structure == "config"}
 
@@ -224,6 +225,18 @@ def test_offsets_that_no_broker_has_written_are_not_lost(cli: Cli, store: Path) 
     rows = cli("config", "check", "--format", "ndjson", store=store).rows
     lost = [row["path"] for row in rows if row.get("code") == "config-offsets-lost"]
     assert lost == ["config/consumerOffset.json"]
+
+
+def test_offsets_that_a_running_broker_has_not_written_yet_are_not_lost(
+    cli: Cli, store: Path
+) -> None:
+    """It writes them some seconds after its start."""
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config/topics.json").write_text('{"topicConfigTable":{}}')
+    with broker_holding(store):
+        rows = cli("config", "check", "--format", "ndjson", store=store).rows
+    absent = {row["path"]: row["code"] for row in rows[:-1]}
+    assert absent["config/consumerOffset.json"] == "config-absent"
 
 
 def test_every_code_is_shown_by_some_harm() -> None:

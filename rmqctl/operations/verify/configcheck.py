@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
+from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.files.paths import scan_names
 from rmqctl.engine.services.anyqueue import opened_queue, queue_directories
 from rmqctl.engine.state import brokerjson as files
@@ -127,7 +128,8 @@ class _Check:
 
     def _is_lost(self, name: str) -> bool:
         """Whether a file that is not there must have been: a broker that wrote ``topics.json``
-        writes its offsets every few seconds, also where there are none."""
+        writes its offsets every few seconds, also where there are none. One that runs is about
+        to."""
         if name == files.DELAY_OFFSET:
             is_asked = any(
                 topic == RMQ_SYS_SCHEDULE_TOPIC and low < high
@@ -136,7 +138,8 @@ class _Check:
         else:
             is_asked = name == files.CONSUMER_OFFSET
         topics = (self._directory / one for one in (files.TOPICS, files.TOPICS + files.BACKUP))
-        return is_asked and any(one.is_file() and one.stat().st_size for one in topics)
+        was_served = any(one.is_file() and one.stat().st_size for one in topics)
+        return is_asked and was_served and not is_locked(self._store.root)
 
     def _path(self, name: str) -> Path:
         return Path(files.CONFIG) / name
