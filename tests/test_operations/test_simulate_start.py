@@ -8,15 +8,19 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from struct import pack
+from typing import Any
 
 import pytest
 
 from rmqctl.cli.main import run
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.rehearsal import rehearse
+from rmqctl.engine.rehearsal.model import Outcome
 from rmqctl.errors import DamagedStore
+from rmqctl.operations.doctor import simulatestart
 from rmqctl.operations.doctor.simulatestart import Simulation, simulate_start
 from rmqctl.operations.doctor.startrows import next_words, rows, summary_row, verdict
 from tests.conftest import Golden
@@ -291,6 +295,33 @@ def test_beside_a_running_broker_nothing_is_next(
     assert run(["simulate-start", "--store", str(root), "--broker-conf", str(conf)]) == 1
     told = capsys.readouterr().out
     assert "the lock is held" in told and "command=-" in told and "Next" not in told
+
+
+@pytest.mark.parametrize("case", [None, "flip-body-early-abort"])
+def test_what_a_running_broker_writes_meanwhile_is_not_lost(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str | None
+) -> None:
+    """It comes behind the end that the start has found; what is there already is still counted."""
+    config = broker_conf("basic")
+    root = copy_tree(golden("basic"), tmp_path / "store")
+    writer = MessageStore(root, config, writable=True)
+    if case is not None:
+        apply_damage(root, damage_case(case)["ops"])
+
+    def meanwhile(*arguments: Any, **named: Any) -> Outcome:
+        outcome = rehearse.rehearse(*arguments, **named)
+        for number in range(5):
+            message = MessageExtBrokerInner("TopicA", b"%d" % number, 0)
+            assert writer.put_message(message, flush=False).is_ok
+        return outcome
+
+    for module in (rehearse, simulatestart):  # A process does not see its own locks.
+        monkeypatch.setattr(module, "is_locked", lambda root: True)
+    monkeypatch.setattr(simulatestart, "rehearse", meanwhile)
+    with writer:
+        done = simulate_start(root, config)
+    lost = 0 if case is None else 539
+    assert (done.messages_lost, done.queue_messages_lost) == (lost, lost)
 
 
 def test_one_is_told_as_one(golden: Golden) -> None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from formats import constants
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.log.end import MISPLACED_FILE
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
@@ -122,6 +124,8 @@ def simulate_start(
 
     check_store(root)
     _check_playable(root, config)
+    # What a running broker writes meanwhile is not there for the start that is played.
+    until = _end_of(root, config) if is_locked(root) else constants.LONG_MAX
     outcome = rehearse(root, config, as_5=version != "4.9.3", read=read)
     done = Simulation(root, version, outcome, steps=list(outcome.steps))
     done.refusal = refusal(root, config)
@@ -134,8 +138,8 @@ def simulate_start(
             done.has_wrong_file = fails_on_length(root, config, outcome.reason or "")
         return done  # It comes to nothing that it could cut.
     with MessageStore(root, config) as store:
-        _compare_log(store, done)
-        _compare_queues(store, done)
+        _compare_log(store, done, until)
+        _compare_queues(store, done, until)
         obstacle = store.obstacle.obstacle
         done.is_misplaced = obstacle is not None and obstacle.reason == MISPLACED_FILE
         _name_misplaced(store, done)
@@ -186,8 +190,14 @@ def _check_playable(root: Path, config: MessageStoreConfig) -> None:
 # --- what is lost ----------------------------------------------------------------------------
 
 
-def _compare_log(store: MessageStore, done: Simulation) -> None:
-    """Counts the records behind the new end of the log, and notes the file that is cut there."""
+def _end_of(root: Path, config: MessageStoreConfig) -> int:
+    with MessageStore(root, config) as store:
+        return store.max_offset
+
+
+def _compare_log(store: MessageStore, done: Simulation, until: int) -> None:
+    """Counts the records behind the new end of the log and before ``until``, and notes the file
+    that is cut there."""
     end, seen = done.outcome.walked_to, store.obstacle
     if end is None or end >= seen.offset:
         return
@@ -195,7 +205,7 @@ def _compare_log(store: MessageStore, done: Simulation) -> None:
     for entry in Scanner(store.commit_log, properties=False).scan(end):
         if not isinstance(entry, Batch):
             continue
-        kept = entry.physical_offset >= end
+        kept = (entry.physical_offset >= end) & (entry.physical_offset < until)
         if damage is not None:
             # What is older is residue of an earlier life of the log, which nobody has any more.
             is_before = entry.physical_offset < damage.physical_offset
@@ -209,8 +219,9 @@ def _compare_log(store: MessageStore, done: Simulation) -> None:
         done.truncated.append(Truncated(mapped.path, mapped.end_of_data(position), position))
 
 
-def _compare_queues(store: MessageStore, done: Simulation) -> None:
-    """Compares what each queue has now and after the start; notes the queues that are cut."""
+def _compare_queues(store: MessageStore, done: Simulation, until: int) -> None:
+    """Compares what each queue has now, of the log before ``until``, and after the start; notes the
+    queues that are cut."""
     has_log = bool(store.commit_log.files.entries)
     for state in done.outcome.queues:
         ends = queue_end(state.topic, state.queue_id, str(state.directory), store.queues.file_size)
@@ -222,7 +233,7 @@ def _compare_queues(store: MessageStore, done: Simulation) -> None:
         queue = ConsumeQueue(state.directory, state.topic, state.queue_id, store.queues.file_size)
         try:
             if has_log:
-                queue.cut(store.min_offset, store.max_offset)
+                queue.cut(store.min_offset, min(store.max_offset, until))
             done.queues.append(LostOfQueue(state, max(queue.max_offset - state.max_offset, 0)))
             if state.cut_to < queue.max_offset:
                 _note_cut(queue, state, done)
