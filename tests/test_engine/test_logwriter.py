@@ -7,6 +7,7 @@ import mmap
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ import pytest
 
 from rmqctl.engine.files.bufferpool import TransientStorePool
 from rmqctl.engine.log.logwriter import CommitLogWriter
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.start.logend import find_end
+from rmqctl.errors import DamagedStore
 from tests.test_engine.test_flushservice import available
+from tests.test_engine.test_messagestore import SMALL
 from tests.test_engine.test_putmessage import wait_for
 
 PAGE = mmap.PAGESIZE
@@ -204,3 +208,26 @@ def test_a_buffer_goes_back_when_its_file_cannot_be_made(
         append(log, 100, 1)
     assert available(pool) == 1
     log.close()
+
+
+@pytest.mark.parametrize("left", [1, 7])
+def test_a_record_that_leaves_no_room_for_a_blank_is_followed_by_none(
+    tmp_path: Path, left: int
+) -> None:
+    """No writer leaves such a file; a broker cannot go on behind it either."""
+    with MessageStore(tmp_path / "made", SMALL, writable=True, create=True) as store:
+        stored = store.put_message(MessageExtBrokerInner("t", b"x" * 20)).stored
+    assert stored is not None
+    record = (tmp_path / "made" / "commitlog" / f"{0:020d}").read_bytes()[: stored.wrote_bytes]
+    size = len(record) + left
+    path = tmp_path / "store" / "commitlog" / f"{0:020d}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(record.ljust(size, b"\0"))
+    config = replace(SMALL, mapped_file_size_commit_log=size)
+    with MessageStore(tmp_path / "store", config, writable=True) as store:
+        with pytest.raises(DamagedStore, match=f"leaves {left} bytes of its file") as caught:
+            store.put_message(MessageExtBrokerInner("t", b""))
+        assert caught.value.physical_offset == len(record)
+        assert [one.body_length for one in store.get_message("t", 0, 0).records] == [20]
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == record.ljust(size, b"\0")
