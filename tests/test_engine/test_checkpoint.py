@@ -71,3 +71,19 @@ def test_the_engines_checkpoints_name_times_of_its_messages(golden: Golden, name
     times = {row["storeTimestamp"] for row in expected(name)["message"]}
     assert {checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp} <= times
     assert checkpoint.index_msg_timestamp in {0, *times}
+
+
+@pytest.mark.parametrize(
+    ("end", "filled", "left"),
+    [
+        (20, 0, (20, 20, 20)),
+        (20, 25, (20, 20, 25)),  # The clock was set back: the index file ends later than the log.
+        (20, 15, (20, 20, 20)),
+        (50, 0, (30, 40, 35)),
+        (0, 0, (30, 40, 35)),  # Of a log without a record nothing is known.
+    ],
+)
+def test_times_behind_the_end_of_the_log_are_of_another_log(
+    end: int, filled: int, left: tuple[int, int, int]
+) -> None:
+    assert Checkpoint(30, 40, 35, 7, 8).until(end, filled) == (*left, 7, 8)
