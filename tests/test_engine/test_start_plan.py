@@ -258,3 +258,42 @@ def test_a_queue_without_older_units_may_not_have_its_name_on_disk(tmp_path: Pat
         doubtful = set(store.start_plan().doubtful)
     queue = tmp_path / "consumequeue" / "t" / "0"
     assert {*queue.iterdir(), queue, *list(queue.parents)[:3]} <= doubtful
+
+
+def test_a_lost_extension_makes_nothing_before_the_place_anew(copy_store: Copy) -> None:
+    """Units of records from there on are dispatched again, and with them what they lead to."""
+    root, config = copy_store("cqext"), broker_conf("cqext")
+    newest = max(row["storeTimestamp"] for row in expected("cqext")["message"])
+    write_checkpoint(root, root / "checkpoint", Checkpoint(*(newest + 5000,) * 3))
+    (root / "abort").touch()
+    for queue in (root / "consumequeue_ext").glob("*/*"):
+        shutil.rmtree(queue)
+    with MessageStore(root, config) as store:
+        plan = store.start_plan()
+    assert plan.scan is not None and plan.scan.physical_offset > 0
+    assert plan.dispatch_from == plan.scan.physical_offset
+    assert any(cut.is_astray for cut in plan.queue_cuts)
+
+
+@pytest.mark.parametrize("kept", [8, 10, 12])
+def test_units_that_lack_in_front_of_the_files_that_a_start_reads_are_made_again(
+    tmp_path: Path, kept: int
+) -> None:
+    """It reads the last three, of ten units each (``ConsumeQueue#recover``)."""
+    config = small_config(queue=10 * UNIT_SIZE)
+    with MessageStore(tmp_path, config, writable=True, create=True, clock=Clock()) as store:
+        for _ in range(40):
+            put(store)
+    before = tree(tmp_path / "consumequeue")
+    files = sorted((tmp_path / "consumequeue" / "t" / "0").iterdir())
+    for number, path in enumerate(files):
+        units = max(kept - number * 10, 0)
+        path.write_bytes(path.read_bytes()[: units * UNIT_SIZE].ljust(10 * UNIT_SIZE, b"\0"))
+    (tmp_path / "abort").touch()
+    with MessageStore(tmp_path, config) as store:
+        (cut,) = store.start_plan().queue_cuts
+    assert cut.end == kept
+    with MessageStore(tmp_path, config, writable=True, clock=Clock()):
+        pass
+    assert tree(tmp_path / "consumequeue") == before
+    assert_clean(tmp_path, config)
