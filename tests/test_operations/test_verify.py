@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import PREFIXES, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.errors import CannotRead
 from rmqctl.operations.verify import ERROR, INFO, Finding, indexcursor, verify
 from tests.conftest import Golden
@@ -353,6 +355,20 @@ def test_an_index_that_has_lost_its_end(
     (found,) = (f for f in findings_of(store)[0] if f.structure == "index")
     assert (found.code, found.severity) == ("index-behind", severity)
     assert ("next start" in found.advice) == (severity == INFO)
+
+
+def test_an_index_that_is_to_be_safe_is_made_again_from_its_own_time(store: Path) -> None:
+    """With ``messageIndexSafe`` a start reads from where the checkpoint's index time leads."""
+    sorted((store / "index").iterdir())[-1].unlink()
+    (store / "abort").touch()
+    write_checkpoint(store, store / "checkpoint", Checkpoint(10**15, 10**15, 0))
+    for config, severity in ((CONFIG, ERROR), (replace(CONFIG, message_index_safe=True), INFO)):
+        (found,) = (
+            one
+            for one in verify(store, config)
+            if isinstance(one, Finding) and one.structure == "index"
+        )
+        assert (found.code, found.severity) == ("index-behind", severity)
 
 
 def test_keys_of_a_file_that_cannot_be_read_are_not_missed(store: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 from formats import layouts
@@ -12,7 +11,6 @@ from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.errors import CannotRead
 from rmqctl.operations.verify.findings import INFO, Finding, finding
-from rmqctl.operations.verify.snapshot import Snapshot
 
 
 class CheckpointChecker:
@@ -66,19 +64,3 @@ class CheckpointChecker:
         if now is None or now[:3] == Checkpoint()[:3]:
             severity = {"severity": INFO} if is_running else {}
             yield finding("checkpoint-zero", path=paths.CHECKPOINT, position=0, **severity)
-
-
-def walked_from(snapshot: Snapshot) -> int:
-    """The file from which a start after a crash walks over the log and dispatches all of it again:
-    the newest one whose first record is not younger than the checkpoint
-    (``CommitLog#recoverAbnormally``, ``#isMappedFileMatchedRecover``), or else the first one."""
-    try:
-        checkpoint = read_checkpoint(snapshot.path / paths.CHECKPOINT) or Checkpoint()
-    except CannotRead:
-        checkpoint = Checkpoint()
-    with closing(snapshot.open_log()) as log:
-        for entry in reversed(log.files.entries):
-            record = log.find_record(entry.file_from_offset)
-            if record is not None and 0 < record.store_timestamp <= checkpoint.min_timestamp:
-                return entry.file_from_offset
-        return log.min_offset

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from formats.constants import LONG_MAX
 from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files import paths
 from rmqctl.engine.index.header import time_diff_seconds
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.links import time_diff_array
-from rmqctl.operations.verify.checkpoint import walked_from
 from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 from rmqctl.operations.verify.indexcursor import IndexCursor, and_more, neighbours
@@ -28,8 +26,6 @@ from rmqctl.rows.words import some
 
 #: How many items, or keys, the merge searches for the place where both fit again.
 _NEAR = 64
-#: A physical offset behind every other one.
-_NOWHERE = LONG_MAX
 _INDEXED_LATER = "The next start of a broker dispatches these records, and indexes them."
 
 
@@ -370,21 +366,13 @@ class IndexChecker:
         yield from self._report_surplus()
         if self._cursor.skipped or self._gap is None:
             return  # The skipped files may have had the items of these keys.
-        if self._gap.first >= self._dispatched_again_from():
+        if self._gap.first >= self._snapshot.dispatched_again_from(unclean=self._cursor.unclean):
             # A killed writer or a running broker has not indexed these yet.
             yield from self._report_gap("index-behind", severity=INFO, advice=_INDEXED_LATER)
         elif self._has_files:
             yield from self._report_gap("index-behind")
         else:
             yield from self._report_gap("index-missing", path=paths.INDEX)
-
-    def _dispatched_again_from(self) -> int:
-        """The physical offset from which the next start of a broker dispatches, and so indexes:
-        behind the record of the newest unit, and after a crash from where its recovery begins to
-        read. No start indexes records before that."""
-        dispatched_to = self._snapshot.dispatched_to
-        start = dispatched_to if dispatched_to >= 0 else _NOWHERE
-        return min(start, walked_from(self._snapshot)) if self._cursor.unclean else start
 
     def _later(self, offsets: NDArray[np.int64]) -> int:
         """How many of the next items have records that were appended after the log was read."""

@@ -91,6 +91,16 @@ class Snapshot:
         """The log as its files are now."""
         return open_commit_log(self.path, self.config, self.log_file_size)
 
+    def dispatched_again_from(self, *, unclean: bool) -> int:
+        """The physical offset from which the next start of a broker dispatches, and so indexes:
+        behind the record of the newest unit, and after a crash (``unclean``) from where its
+        recovery begins to read, by the checkpoint as it is now. No start indexes records before
+        that."""
+        behind = self.dispatched_to if self.dispatched_to >= 0 else _NOWHERE
+        with closing(self.open_log()) as log:
+            again = _waiting_from(self.path, log, self.config, self.dispatched_to, unclean=unclean)
+        return behind if again is None else min(behind, again)
+
     @staticmethod
     def of(root: Path, config: MessageStoreConfig, *, reads_rocksdb: bool = False) -> Snapshot:
         """Takes the snapshot of a store.
