@@ -940,6 +940,26 @@ def test_nothing_of_an_interrupted_batch_comes_back(
         assert queue is not None and queue.max_offset == storewriter._FEW_SINGLES + 2
 
 
+def test_nothing_of_an_interrupted_longer_message_stands_behind_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its body may look like records, with which the log would go on."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with opened(tmp_path / "store") as store:
+        assert store.put_message(Message("T", b"a")).is_ok
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(CommitLogWriter, "advance", interrupted)
+            store.put_message(Message("T", b"x" * 500))
+        assert store.put_message(Message("T", b"c")).is_ok
+        end = store.max_offset
+    data = (tmp_path / "store" / "commitlog" / f"{0:020d}").read_bytes()
+    assert not data[end:].strip(b"\0")
+    assert is_clean(tmp_path / "store")
+
+
 @pytest.mark.parametrize("by_kernel", [False, True])
 def test_an_interrupt_at_the_very_end_of_a_put_holds_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_kernel: bool
