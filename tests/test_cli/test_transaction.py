@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,22 @@ def test_the_brokers_check(cli: Cli, tmp_path: Path) -> None:
     assert run(cli, root, "commit", offsets[1], code=1)[0]["status"] == "NOT_PENDING"
 
 
+def test_what_the_brokers_check_has_passed(cli: Cli, tmp_path: Path) -> None:
+    """A half before its progress is none that waits, also one that it has discarded; an op message
+    before its progress ends nothing any more. Halves without a unique key are no copies of each
+    other."""
+    root = tmp_path / "store"
+    unnamed = {"UNIQ_KEY": "", "TRANSACTION_CHECK_TIMES": "1"}
+    op = MessageExtBrokerInner(OP, b"1", properties={"TAGS": "d"})
+    put(root, half(0), half(1), half(2, **unnamed), half(3, **unnamed), op)
+    (root / "config").mkdir()
+    table = {f"{HALF}@CID_RMQ_SYS_TRANS": {"0": 1}, f"{OP}@CID_RMQ_SYS_TRANS": {"0": 1}}
+    (root / "config/consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    states = [row["state"] for row in run(cli, root, "ls", "--all")[:-1]]
+    assert states == ["checked", "ended", "pending", "pending"]
+    assert [row["queue_offset"] for row in run(cli, root, "ls")[:-1]] == [1, 2, 3]
+
+
 def test_only_a_group_that_has_none_is_nothing_matched(cli: Cli, tmp_path: Path) -> None:
     """As in every list: an empty one is sound, a filter that matched nothing is exit status 1."""
     root = tmp_path / "store"
@@ -360,6 +377,36 @@ def test_a_final_before_later_halves_is_found(cli: Cli, tmp_path: Path) -> None:
     assert [body for _, body in records(root, "orders")] == [b"body 0", b"body 2"]
 
 
+def test_a_commit_that_was_cut_off_is_known_of_a_half_that_was_put_back(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """The check of a broker that started since knows nothing of the final message: it puts the half
+    back (``renewHalfMessageInner``), and its progress passes the one that the final one names."""
+    root = tmp_path / "store"
+    first, other = put(root, half(0, KEYS="k"), half(2))
+    with MessageStore(root, CONFIG, writable=True) as store:
+        before = store.look_message_by_offset(first)
+        final = store.put_message(transaction.commit_message(before, store.body(before)))
+    assert final.append is not None
+    again = half(0, KEYS="k", TRANSACTION_CHECK_TIMES="1")
+    unlike = half(4, UNIQ_KEY="k", TRANSACTION_CHECK_TIMES="1")
+    later, last = put(root, replace(again, born_timestamp=before.born_timestamp), unlike)
+    (root / "config").mkdir()
+    table = {f"{HALF}@CID_RMQ_SYS_TRANS": {"0": 1}}
+    (root / "config/consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    where = final.append.wrote_offset
+    found = {r["physical_offset"]: r["final_offset"] for r in run(cli, root, "ls")[:-1]}
+    assert found == {other: None, later: where, last: None}
+    refused, _ = run(cli, root, "rollback", later, code=1)
+    assert refused["status"] == "COMMITTED" and f"at {where}," in refused["reason"]
+    done, _ = run(cli, root, "commit", later)
+    assert (done["status"], done["final_offset"]) == ("PUT_OK", where)
+    with MessageStore(root, CONFIG) as store:
+        kinds = [r.transaction_type for r in store.commit_log.walk() if isinstance(r, Record)]
+    assert kinds.count(8) == 1 and len(records(root, OP)) == 1
+    assert_clean(root, CONFIG)
+
+
 def test_a_half_with_a_damaged_body_can_be_rolled_back(cli: Cli, tmp_path: Path) -> None:
     """A rollback hands its body to nobody."""
     root = tmp_path / "store"
@@ -373,11 +420,20 @@ def test_a_half_with_a_damaged_body_can_be_rolled_back(cli: Cli, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("age", "does"), [(-1, "ask"), (0, "wait"), (59_999, "wait"), (60_000, "ask")]
+    ("age", "does"),
+    [
+        (-1, "ask"),
+        (0, "wait"),
+        (59_999, "wait"),
+        (60_000, "ask"),
+        (72 * 3_600_000, "ask"),
+        (72 * 3_600_000 + 1, "discard"),
+    ],
 )
 def test_a_half_waits_for_just_its_time(tmp_path: Path, age: int, does: str) -> None:
     """``TransactionalMessageServiceImpl#check``: asked when its age is no longer below the time
-    out; a negative one, of a clock set back, is not taken for young."""
+    out; a negative one, of a clock set back, is not taken for young. Discarded when it is older
+    than ``fileReservedTime`` (``needSkip``)."""
     root = tmp_path / "store"
     put(root, half(0, CHECK_IMMUNITY_TIME_IN_SECONDS="60"))
     ((record, _),) = records(root, HALF)

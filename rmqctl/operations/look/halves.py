@@ -72,8 +72,10 @@ def finals_of(store: MessageStore, pending: Iterable[Record]) -> dict[int, int]:
     """Final messages of these half messages that are stored already, because a commit was cut off
     before it put the op message: physical offset of the half message → that of the final one
     (bytes). Each target queue is passed once, and only records are read that have the size of a
-    final message, or that no unit names yet."""
+    final message, or that no unit names yet. Final messages of halves that the broker's check has
+    put back since are found by the index."""
     wanted: dict[tuple[str, int], dict[int, int]] = {}
+    found: dict[int, int] = {}
     for half in pending:
         if transaction.commit_problem(half) is not None:
             continue
@@ -83,17 +85,42 @@ def finals_of(store: MessageStore, pending: Iterable[Record]) -> dict[int, int]:
             stored = encoded.message  # A delay level takes it to another queue.
             sizes = wanted.setdefault((stored.topic, stored.queue_id), {})
             sizes[half.physical_offset] = encoded.size
+            former = _final_of_former(store, half, stored.topic)
+            if former is not None:
+                found[half.physical_offset] = former
     in_queues = (
         records_of_sizes(store, topic, queue_id, min(sizes), set(sizes.values()))
         for (topic, queue_id), sizes in wanted.items()
     )
     candidates = chain(chain.from_iterable(in_queues), undispatched(store) if wanted else ())
-    return {
+    found |= {
         record.prepared_transaction_offset: record.physical_offset
         for record in candidates
         if record.transaction_type == constants.TRANSACTION_COMMIT_TYPE
         and record.prepared_transaction_offset in wanted.get((record.topic, record.queue_id), ())
     }
+    return found
+
+
+def _final_of_former(store: MessageStore, half: Record, topic: str) -> int | None:
+    """Physical offset of the final message in ``topic`` of the half that the broker's check has put
+    back as this one; None: this is the first, or the index knows no such message. Its body, birth
+    and unique key are those of the half (``TransactionalMessageBridge#renewHalfMessageInner``)."""
+    properties = half.properties
+    key = properties.get(constants.PROPERTY_UNIQ_KEY)
+    if not key or not transaction.check_times(properties):
+        return None
+    for match in store.query_message(topic, key):
+        record = match.record
+        if (
+            record is not None
+            and match.matches
+            and record.transaction_type == constants.TRANSACTION_COMMIT_TYPE
+            and record.body_crc == half.body_crc
+            and record.born_timestamp == half.born_timestamp
+        ):
+            return record.physical_offset
+    return None
 
 
 def half_messages(
