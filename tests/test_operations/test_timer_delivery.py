@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 from collections import Counter
@@ -18,6 +19,7 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.services.schedule import Undeliverable
 from rmqctl.engine.timer.timercheck import read_timer_checkpoint
 from rmqctl.engine.write.bulk import PropertyEncoder
+from rmqctl.errors import CannotWrite
 from rmqctl.operations.change import timerdelivery
 from rmqctl.operations.change.timerdelivery import TimerDelivery, delivered_message
 from rmqctl.operations.look.timer import timer_messages
@@ -191,6 +193,36 @@ def test_a_message_that_is_refused_is_named(
     assert [summary[name] for name in told] == [done[name] for name in told]
     assert done["undelivered"] == 1 and 0 < done["delivered"] < 4
     assert waiting(root, until)["pending-1"] == before["pending-1"]
+
+
+def test_what_the_log_has_leaves_the_timer(
+    copy_store: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue file that gets no name on a full disk fails the put behind the append. A broker whose
+    timer still had the messages would deliver them once more."""
+    root, until = copy_store("timer"), END + HOUR
+    real, link = timerdelivery.delivered_message, os.link
+
+    def to_new_queue(*arguments: Any) -> Any:
+        made: Any = real(*arguments)
+        return replace(made, queue_id=9)
+
+    def no_room(*arguments: Any, **named: Any) -> None:
+        if os.readlink(f"/proc/self/fd/{named['dst_dir_fd']}").endswith("/orders/9"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        link(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(timerdelivery, "delivered_message", to_new_queue)
+        patch.setattr(os, "link", no_room)
+        with pytest.raises(CannotWrite), MessageStore(root, CONFIG, writable=True) as store:
+            told, summary = list[Any](TimerDelivery(store, until, END, dry_run=False).rows())
+    assert "do not put them again" in told["detail"]
+    assert (summary["delivered"], summary["undelivered"]) == (4, 1)
+    MessageStore(root, CONFIG, writable=True).close()
+    found = Counter(one.properties["KEYS"] for one in log_records(root, "orders"))
+    assert {name: found[name] for name in DUE} == dict.fromkeys(DUE, 1)
+    assert not DUE & waiting(root, until).keys()
 
 
 def test_the_clock_of_the_new_timer_is_none_to_come(copy_store: Callable[[str], Path]) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from isal.isal_zlib import crc32
 
@@ -24,10 +25,11 @@ from rmqctl.engine.services.schedule import Undeliverable, message_timeup
 from rmqctl.engine.services.timer import Timer
 from rmqctl.engine.services.timerset import TimerSet
 from rmqctl.engine.write.bulk import PropertyEncoder
+from rmqctl.errors import CannotWrite
 from rmqctl.operations.mend.timer import is_cut_off, replace_timer
 
 if TYPE_CHECKING:
-    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.messagestore import MessageStore, WritableStore
     from rmqctl.rows.timers import TimerDeliverSummary, TimerUndeliveredRow
 
 _NOT_ENQUEUED = constants.LONG_MAX
@@ -75,15 +77,13 @@ class TimerDelivery:
 
     def rows(self) -> Iterator[TimerUndeliveredRow | TimerDeliverSummary]:
         """Delivers; yields ``timer_undelivered`` rows, then ``summary``."""
-        timer = Timer(self._store)
         kept: list[str] = []
         if is_cut_off(self._store.root) and not self._dry_run:
             # The timer was being replaced when a run was cut off: it does not name what is due.
-            waiting = TimerSet(self._store, timer, self._now)
-            kept += replace_timer(self._store, timer, waiting)
-            timer.close()
-            timer = Timer(self._store)
-        try:
+            with closing(Timer(self._store)) as timer:
+                waiting = TimerSet(self._store, timer, self._now)
+                kept += replace_timer(self._store, timer, waiting)
+        with closing(Timer(self._store)) as timer:
             if self._dry_run:
                 self._try(timer)
             else:
@@ -98,8 +98,6 @@ class TimerDelivery:
                     delivered=frozenset(self._done),
                 )
                 kept += replace_timer(self._store, timer, waiting)
-        finally:
-            timer.close()
         yield {
             "type": "summary",
             "due": self._due,
@@ -169,4 +167,13 @@ class TimerDelivery:
             if bulk.refused is not None:
                 self.refused = bulk.refused
                 self._note_refused(bulk.refused)
+                if bulk.logged:
+                    self._done_by_log(self._under_way[: bulk.logged])
                 return
+
+    def _done_by_log(self, records: list[Record]) -> None:
+        """Counts refused messages that the log has as delivered, if they are on disk: the next
+        start brings them to their queues."""
+        with suppress(CannotWrite):
+            cast("WritableStore", self._store).flush_log()
+            self._done.update(record.physical_offset for record in records)
