@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,23 @@ def test_a_directory_that_could_not_be_made_continues_nothing(tmp_path: Path) ->
     with pytest.raises(CannotWrite) as told, new_directory(tmp_path / "file/new", is_kept=True):
         pass
     assert "continues" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left"),
+            "No space left on device",
+        ),
+        (OSError(errno.EMFILE, "Failed to open"), "Too many open files"),
+        (OSError("Failed"), "Failed"),
+    ],
+)
+def test_a_librarys_words_for_an_error_of_the_system_are_not_told(
+    tmp_path: Path, error: OSError, told: str
+) -> None:
+    """For those of the system the next step is known."""
+    with pytest.raises(CannotWrite) as caught, new_directory(tmp_path / "new"):
+        raise error
+    assert caught.value.reason == told

@@ -42,7 +42,9 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
             if not is_kept:
                 shutil.rmtree(building, ignore_errors=True)
     except OSError as error:
-        raise _cannot_build(str(error.strerror or error), building, place, is_kept) from error
+        # Libraries have words of their own, which no step is known for.
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise _cannot_build(reason, building, place, is_kept) from error
     except CannotWrite as error:
         is_inside = Path(str(error.path)).is_relative_to(building)
         if type(error) is not CannotWrite or not is_inside:
