@@ -455,3 +455,12 @@ def test_whatever_a_member_says_of_itself_is_read(tmp_path: Path, data: bytes) -
     (tmp_path / "currterm").write_bytes(b"currTerm=" + data)
     said = dledger_state(tmp_path)
     assert said.end_index is None or isinstance(said.end_index, int)
+
+
+def test_no_start_of_a_member_indexes_what_has_its_unit(store: Path) -> None:
+    """Not even after a crash: ``DLedgerCommitLog#recover`` dispatches nothing."""
+    (path,) = (store / "index").iterdir()
+    path.unlink()
+    (store / "abort").touch()
+    codes = [one.code for one in verify(store, CONFIG) if isinstance(one, Finding)]
+    assert "index-missing" in codes and "index-behind" not in codes
