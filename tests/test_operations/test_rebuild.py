@@ -97,6 +97,22 @@ def test_the_slots_of_one_index_file_are_in_memory(
     assert len(made) == len(list((store / "index").iterdir())) > 1
 
 
+def test_of_some_queues_no_others_are_built(store: Path) -> None:
+    """As a repair asks for them: others would take the time, and the room, of all."""
+    output = store.parent / "output"
+    with MessageStore(store, CONFIG) as opened:
+        queues = [(one.topic, one.queue_id) for one in opened.queues.directories()]
+    assert len(queues) > 2
+    plan = replace(plan_rebuild(store, CONFIG, "all"), only=frozenset(queues[:2]))
+    summary = rebuild_to(plan, output)
+    built = {(one.topic, one.queue_id) for one in paths.queue_directories(output / "consumequeue")}
+    assert built == set(queues[:2]) and summary.queues == 2
+    for topic, queue_id in built:
+        name = f"{topic}/{queue_id}"
+        new, old = (tree_content(root / "consumequeue" / name) for root in (output, store))
+        assert new == old
+
+
 def test_what_fails_leaves_nothing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(store.parent.iterdir())
 

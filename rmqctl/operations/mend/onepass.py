@@ -154,7 +154,7 @@ class _Builder:
         wanted, or where units need their store times."""
         from rmqctl.engine.scan.plain import PlainWanted
 
-        if self._plan.topic is not None or self._plan.queue_id is not None:
+        if self._plan.is_of_some:
             return scanner.scan()
         if self._queues is not None and self._queues.writes_ext:
             return scanner.scan()
@@ -265,7 +265,7 @@ def _wanted(plan: RebuildPlan, units: UnitBatch, scanner: Scanner) -> UnitBatch:
     """Those of the units whose queues were asked for."""
     import numpy as np
 
-    if plan.topic is None and plan.queue_id is None and plan.only is None:
+    if not plan.is_of_some:
         return units
     keep = np.ones(len(units.size), bool)
     if plan.only is not None:

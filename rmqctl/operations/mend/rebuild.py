@@ -147,7 +147,7 @@ def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> Rebu
 def _swapped(plan: RebuildPlan, staging: Path) -> list[Path]:
     """The directories that change places: whole ones, or those of the queues that were asked
     for."""
-    if plan.topic is None and plan.queue_id is None:
+    if not plan.is_of_some:
         return [Path(name) for name in plan.structures]
     queues = {
         where.path.relative_to(base)

@@ -63,6 +63,11 @@ class RebuildPlan:
     #: Topic and number of the only queues to be built; None: all that the other fields name.
     only: frozenset[tuple[str, int]] | None = None
 
+    @property
+    def is_of_some(self) -> bool:
+        """Whether the plan is narrowed to some queues."""
+        return not (self.topic is None and self.queue_id is None and self.only is None)
+
     def includes(self, topic: str, queue_id: int) -> bool:
         return (
             (self.topic is None or topic == self.topic)
@@ -198,7 +203,7 @@ def ask_consent(plan: RebuildPlan, *, in_place: bool, purge: bool) -> None:
     """:raises NeedsConsent: it says what would be replaced or removed."""
     if in_place:
         names = " and ".join(plan.structures)
-        some = "" if plan.topic is None and plan.queue_id is None else "some queues of "
+        some = "some queues of " if plan.is_of_some else ""
         raise NeedsConsent(
             reason=f"rebuild replaces {some}{names} in {plan.root} (the old files are kept)."
         )
