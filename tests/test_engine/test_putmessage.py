@@ -17,6 +17,7 @@ import pytest
 
 from formats import constants
 from rmqctl.engine.files import filequeuewriter, mappedfile, writing
+from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
@@ -957,6 +958,26 @@ def test_nothing_of_an_interrupted_longer_message_stands_behind_the_next(
         end = store.max_offset
     data = (tmp_path / "store" / "commitlog" / f"{0:020d}").read_bytes()
     assert not data[end:].strip(b"\0")
+    assert is_clean(tmp_path / "store")
+
+
+def test_items_of_an_interrupted_dispatch_hide_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They and their slots are stored, and not counted: a slot would seem to be empty."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    keys = {"KEYS": "a b c d e"}
+    with opened(tmp_path / "store") as store:
+        assert store.put_message(Message("T", b"0", properties=keys)).is_ok
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(IndexFile, "store_header", interrupted)
+            store.put_message(Message("T", b"1", properties=keys))
+        assert store.put_message(Message("T", b"2")).is_ok
+        for key in "abcde":
+            assert [hit.matches for hit in store.query_message("T", key)] == [True, True]
     assert is_clean(tmp_path / "store")
 
 
