@@ -14,6 +14,7 @@ from rmqctl.cli.lazy import LazyGroup
 from rmqctl.cli.output import note, say
 from rmqctl.cli.pasted import forget
 from rmqctl.cli.sink import has_reader_gone, let_stderr_go, silence_stdout
+from rmqctl.engine.files.answers import is_one_missing
 from rmqctl.engine.files.openfiles import allow_open_files
 from rmqctl.errors import InternalError, RmqctlError
 from rmqctl.limits import system_step
@@ -122,6 +123,9 @@ def main() -> None:
         code = _SYSTEM_REFUSES if isinstance(error, OSError | MemoryError) else _BUG
     finally:
         let_stderr_go()
+    if is_one_missing():
+        sys.stdout.flush()
+        os._exit(code)
     sys.exit(code)
 
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -121,3 +122,23 @@ def test_a_run_over_a_fleet_ends_with_its_processes(
     line = [sys.executable, "-c", code, "fleet", "du", "--stores", str(stores), "--jobs", "2"]
     done = subprocess.run(line, capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (130, b"")
+
+
+def test_a_ctrl_c_is_enough_where_a_url_does_not_answer() -> None:
+    """S3 asks for a minute and a half, Google Cloud for a quarter of an hour."""
+    pytest.importorskip("pyarrow.fs", reason="pip install '.[spark]'")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        place = f"127.0.0.1:{server.getsockname()[1]}&scheme=http"
+        url = f"s3://a/store?endpoint_override={place}"
+        whole = [sys.executable, "-c", START, "fleet", "du", "--stores", url]
+        keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "c"}
+        with subprocess.Popen(whole, env=os.environ | keys, stderr=subprocess.PIPE) as process:
+            asked, _ = server.accept()
+            process.send_signal(signal.SIGINT)
+            try:
+                assert process.wait(60) == 130
+            finally:
+                process.kill()
+            asked.close()
+            assert process.stderr is not None and b"Traceback" not in process.stderr.read()

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +22,8 @@ from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.scan.ranges import PartScan, plan_parts
 from rmqctl.engine.scan.scanner import Scanner
-from rmqctl.errors import CannotWrite, NoFileToWrite, OutputInUse, UsageError
-from rmqctl.operations.fleet import looking, processes
+from rmqctl.errors import CannotRead, CannotWrite, NoFileToWrite, OutputInUse, UsageError
+from rmqctl.operations.fleet import looking, processes, run
 from rmqctl.operations.fleet.counting import Count, counted, gathered
 from rmqctl.operations.fleet.looking import Task, fields, row
 from rmqctl.operations.fleet.run import Asked, Run
@@ -327,8 +328,31 @@ def test_what_is_no_kept_row_is_none(tmp_path: Path, kind: str) -> None:
 def test_no_network_is_asked_for_what_is_refused(tmp_path: Path) -> None:
     store = FleetStore("a", "s3://bucket/a", "s3://bucket/a")
     with State(tmp_path, "verify") as state:
-        (one,) = Run([store], Asked("verify"), no_remote, state).left
-    assert "maps a store's files" in (looking.looked_at(one.task)["error"] or "")
+        (row,) = Run([store], Asked("verify"), no_remote, state).rows.values()
+        (one,) = Run([store], Asked("verify", elsewhere=True), no_remote, state).left
+    assert "maps a store's files" in (row["error"] or "")
+    assert looking.looked_at(one.task)["error"] == row["error"]
+
+
+def test_a_url_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes long is told meanwhile, and the same is not asked again."""
+    monkeypatch.setattr(run, "_WAIT_SECONDS", 0.001)
+    store = FleetStore("a", "s3://bucket/a", "s3://bucket/a")
+    told = threading.Event()
+    opened: list[str] = []
+
+    def no_answer(url: str, config: Any) -> Any:
+        opened.append(url)
+        assert told.wait(60)
+        raise CannotRead(path=url, reason="no answer")
+
+    planned = Run([store], Asked("du"), no_answer, waiting=told.set)
+    assert (planned.rows[0]["exit_code"], planned.left) == (5, [])
+    assert "no answer" in (planned.rows[0]["error"] or "")
+    assert opened == [store.path]
+    # Other machines may reach it.
+    (left,) = Run([store], Asked("du", elsewhere=True), no_answer).left
+    assert left.task.store == store
 
 
 def test_the_sums_hold_nothing_of_the_rows() -> None:

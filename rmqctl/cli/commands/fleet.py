@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,11 +180,12 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
     sums = Sums(verb)
     with ExitStack() as stack:
         state = _state(options, verb, stack)
-        asked = Asked(verb, reads_log, threads)
-        run = Run(stores, asked, RemoteStore, state, again=options["again"])
+        asked = Asked(verb, reads_log, threads, elsewhere=options["master"] is not None)
         writer = stack.enter_context(settings.writer("fleet_store"))
         bar = settings.progress(f"fleet {verb}", len(stores), writer, counts=True)
         advance = stack.enter_context(bar)
+        waiting = partial(advance, 0)
+        run = Run(stores, asked, RemoteStore, state, again=options["again"], waiting=waiting)
         found = _on_spark(run, options, stack) if options["master"] else _here(run, jobs, stack)
         shown: list[Row] = []
         failed: list[Row] = []

@@ -6,9 +6,8 @@ import dataclasses
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,15 +29,19 @@ from rmqctl.rows.fleets import FleetStoreRow
 _LOG = "commitlog/"
 #: So many stores are listed at the same time: listing mostly waits for disks and networks.
 _AT_ONCE = 16
+#: How often the caller hears that they are still being listed.
+_WAIT_SECONDS = 0.5
 
 
 class Asked(NamedTuple):
-    """What is asked of every store. The fields are those of
-    :class:`~rmqctl.operations.fleet.looking.Task`."""
+    """What is asked of every store. The first fields are those of
+    :class:`~rmqctl.operations.fleet.looking.Task`. ``elsewhere``: other machines look at the
+    stores, and may reach a URL that this one does not."""
 
     verb: str
     reads_log: bool = True
     threads: int = 1
+    elsewhere: bool = False
 
 
 class Planned(NamedTuple):
@@ -64,7 +67,9 @@ class Run:
         state: State | None = None,
         *,
         again: bool = False,
+        waiting: Callable[[], None] = lambda: None,
     ) -> None:
+        """:param waiting: called again and again while the stores are listed."""
         self._state = state
         self.stores = stores
         self.rows: dict[int, FleetStoreRow] = {}
@@ -74,8 +79,15 @@ class Run:
         def planned(number: int, store: FleetStore) -> Planned | FleetStoreRow:
             return _planned(number, store, asked, open_remote, state is not None)
 
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = list(pool.map(planned, count(), stores))
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            listed = [pool.submit(planned, *one) for one in enumerate(stores)]
+            while wait(listed, _WAIT_SECONDS).not_done:
+                waiting()
+            found = [one.result() for one in listed]
+        finally:
+            # After a Ctrl-C nobody waits for a URL that does not answer.
+            pool.shutdown(wait=False, cancel_futures=True)
         for number, one in enumerate(found):
             if not isinstance(one, Planned):
                 self.rows[number] = one
@@ -129,7 +141,9 @@ def _planned(
     try:
         refuse_if_not_mapped(store, asked.verb)  # Before a network is asked in vain.
         files = list(_files(store, config, open_remote, everything=is_marked))
-    except (RmqctlError, OSError):
+    except (RmqctlError, OSError) as error:
+        if store.is_remote and not asked.elsewhere:
+            return failed(store, asked.verb, began, error)  # It may have taken half a minute.
         # The look at the store will meet the same error, and its row will tell it.
         return Planned(number, task, 0, None)
     log_bytes = sum(one.stored_bytes for one in files if one.name.startswith(_LOG))

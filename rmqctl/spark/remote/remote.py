@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from formats.constants import INDEX_HEADER_SIZE, INT_MAX
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.answers import PATIENCE
 from rmqctl.engine.files.filequeue import FileEntry, is_offset_name
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import is_index_name
@@ -22,7 +23,7 @@ from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import NotAStore, StoreNotFound
 from rmqctl.spark.remote.remotefile import RemoteFile, RemoteFiles
-from rmqctl.spark.remote.urls import RemoteUnreadable, connect, shown, told, url_path
+from rmqctl.spark.remote.urls import RemoteUnreadable, asked, connect, shown, url_path
 
 _NOWHERE = Path("/dev/null/remote")
 
@@ -104,13 +105,14 @@ class RemoteStore:
         from pyarrow.fs import FileSelector, FileType
 
         place = f"{self._base}/{directory}".rstrip("/")
-        with told(self.url):
-            selector = FileSelector(place, allow_not_found=True, recursive=recursive)
-            for info in self._filesystem.get_file_info(selector):
-                if not info.path.startswith(place + "/"):
-                    continue
-                size = info.size if info.type == FileType.File else None
-                yield info.path[len(place) + 1 :].rstrip("/"), size, info.mtime_ns or 0
+        selector = FileSelector(place, allow_not_found=True, recursive=recursive)
+        # The names of a whole store may be many thousand answers.
+        within = None if recursive else PATIENCE
+        for info in asked(self.url, lambda: self._filesystem.get_file_info(selector), within):
+            if not info.path.startswith(place + "/"):
+                continue
+            size = info.size if info.type == FileType.File else None
+            yield info.path[len(place) + 1 :].rstrip("/"), size, info.mtime_ns or 0
 
     def listing(self) -> Iterator[tuple[str, int, int]]:
         """Every file of the store: its name, its size (bytes), and when it was last changed
@@ -176,16 +178,16 @@ class RemoteStore:
         if not is_index_name(name):
             raise RemoteUnreadable(path=shown(self.url), reason="no index file has such a name")
         path = url_path(self.url, f"{paths.INDEX}/{name}")
-        with told(self.url):
-            (info,) = self._filesystem.get_file_info([f"{self._base}/{paths.INDEX}/{name}"])
+        wanted = [f"{self._base}/{paths.INDEX}/{name}"]
+        (info,) = asked(self.url, lambda: self._filesystem.get_file_info(wanted), PATIENCE)
         mapped = RemoteFile(self, f"{paths.INDEX}/{name}", path, _checked(info.size, path), 0)
         mapped.load(0, INDEX_HEADER_SIZE)
         return IndexFile(mapped, self._config.index_geometry)
 
     def open(self, name: str) -> Any:
         """Opens a file for reading at any position."""
-        with told(self.url):
-            return self._filesystem.open_input_file(f"{self._base}/{name}")
+        place = f"{self._base}/{name}"
+        return asked(self.url, lambda: self._filesystem.open_input_file(place), PATIENCE)
 
 
 def _checked(size: int | None, path: Path) -> int:

@@ -19,7 +19,7 @@ from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import BLANK, LONGEST_PREFIX, LONGEST_TAIL, tail_position
-from rmqctl.spark.remote.urls import RemoteUnreadable, told, url_path
+from rmqctl.spark.remote.urls import RemoteUnreadable, asked, url_path
 
 #: The unit of fetching (bytes). Pieces of zeros take no disk space.
 PIECE = 1 << 20
@@ -95,10 +95,10 @@ class RemoteFile(MappedFile):
     def _fetch(self, numbers: list[int]) -> None:
         """Fetches neighbouring pieces with one request."""
         start, end = numbers[0] * PIECE, min((numbers[-1] + 1) * PIECE, self.size)
-        with told(str(self.path)):
-            if self._remote is None:
-                self._remote = self._store.open(self._name)
-            data = memoryview(self._remote.read_at(end - start, start))
+        if self._remote is None:
+            self._remote = self._store.open(self._name)
+        remote = self._remote
+        data = memoryview(asked(str(self.path), lambda: remote.read_at(end - start, start)))
         if len(data) != end - start:
             raise RemoteUnreadable(
                 path=str(self.path),

@@ -7,14 +7,18 @@ keys and endpoints as usual: in the environment of each node, or in the URL's qu
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import PosixPath
-from typing import Any
+from typing import Any, TypeVar
 
+from rmqctl.engine.files.answers import PATIENCE, answered
 from rmqctl.engine.files.urls import raised_as, without_secrets
 from rmqctl.errors import RmqctlError
 from rmqctl.spark.session.staging import is_remote
+
+T = TypeVar("T")
 
 _PYARROW = frozenset(("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "local"))
 _SAME = {"s3a": "s3", "s3n": "s3"}
@@ -63,7 +67,10 @@ def connect(url: str) -> tuple[Any, str]:
     scheme = _SAME.get(scheme, scheme)
     with told(url):
         if scheme in _PYARROW:
-            filesystem, path = FileSystem.from_uri(f"{scheme}://{rest}")
+            # It may ask for the region of a bucket.
+            filesystem, path = asked(
+                url, lambda: FileSystem.from_uri(f"{scheme}://{rest}"), PATIENCE
+            )
             return filesystem, path.rstrip("/")
         try:
             from fsspec.core import url_to_fs
@@ -83,3 +90,13 @@ def told(url: str) -> AbstractContextManager[None]:
     :raises RemoteUnreadable: the file system has raised anything.
     """
     return raised_as(RemoteUnreadable, url, shown(url))
+
+
+def asked(url: str, ask: Callable[[], T], within: float | None = None) -> T:
+    """What a file system answers to a call, for which a Ctrl-C does not wait.
+
+    :param within: seconds to wait at most; None: as long as the file system's own library does.
+    :raises RemoteUnreadable: the file system has raised anything, or has not answered in time.
+    """
+    with told(url):
+        return answered(ask, within)
