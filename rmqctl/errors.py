@@ -335,7 +335,9 @@ class MessageUnreadable(RmqctlError):
 
 
 class PutRefused(RmqctlError):
-    """A put had another status than PUT_OK; ``stored`` messages before it are stored."""
+    """A put had another status than PUT_OK; ``stored`` messages before it are stored. The log has
+    the first ``in_log`` messages: the refused one, and some behind it, may be among them, and must
+    not be put again."""
 
     template = (
         "a message of topic {topic!r} was refused with {status}{why}. {stored} before it are "

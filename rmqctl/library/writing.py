@@ -33,7 +33,7 @@ def put_one(store: Store, fields: dict[str, Any], body: bytes) -> Message:
     message = replace(message_from_fields(fields), body=body)
     result = engine.put_message(message)
     if not result.is_ok or result.stored is None:
-        raise _refused(replace(result, topic=result.topic or message.topic), 0)
+        raise _refused(replace(result, topic=result.topic or message.topic), 0, result.is_logged)
     return Message(store, engine.look_message_by_offset(result.stored.wrote_offset))
 
 
@@ -52,7 +52,7 @@ def put_all(
         for bulk in engine.append_stream(_made(messages, maker)):
             stored += len(bulk.stored)
             if bulk.refused is not None:
-                raise _refused(bulk.refused, stored)
+                raise _refused(bulk.refused, stored, bulk.logged)
     except NotAMessage as error:
         option = f"; {error.ignored_by}=True takes it" if error.ignored_by else ""
         raise UsageError(reason=f"{error}{option}. {stored} before it are stored.") from None
@@ -67,9 +67,14 @@ def _made(messages: Iterable[Message | Mapping[str, Any]], maker: MessageMaker) 
             yield maker.make(fields)
 
 
-def _refused(result: PutMessageResult, stored: int) -> PutRefused:
-    why = f" ({result.reason})" if result.reason else ""
-    then = "go on with the next message" if result.is_logged else "go on with this message"
+def _refused(result: PutMessageResult, stored: int, logged: int) -> PutRefused:
+    """The error of a refused message. ``logged``: so many, from that one on, are in the log."""
+    then = f"go on with {'the next' if logged else 'this'} message"
     return PutRefused(
-        topic=result.topic, status=result.status.value, why=why, stored=stored, then=then
+        topic=result.topic,
+        status=result.status.value,
+        why=f" ({result.reason})" if result.reason else "",
+        stored=stored,
+        in_log=stored + logged,
+        then=then if logged < 2 else f"go on behind these {logged}",
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -335,6 +337,32 @@ def test_putting(tmp_path: Path) -> None:
         assert opened.put_all([{"topic": "t", "colour": "red"}], ignore_unknown=True) == 1
     with rmqctl.open(place, broker_conf=parse_broker_conf(BROKER_CONF)) as opened:
         assert len(list(opened)) == 35 and not list(opened.verify())
+
+
+def test_a_program_goes_on_behind_what_the_log_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue file that gets no name on a full disk fails the put behind the append."""
+    link = os.link
+
+    def no_room(*arguments: Any, **named: Any) -> None:
+        if os.readlink(f"/proc/self/fd/{named['dst_dir_fd']}").endswith("/new/0"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        link(*arguments, **named)
+
+    wanted = [{"topic": "new", "body": str(number)} for number in range(5)]
+    opened = rmqctl.open(tmp_path / "s", writable=True, create=True, broker_conf=CONFIG)
+    opened.put("orders", b"")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", no_room)
+        with pytest.raises(errors.PutRefused) as refused:
+            opened.put_all(wanted[:3])
+        assert (refused.value.stored, refused.value.in_log) == (0, 3)
+        assert "Correct what the status names, and go on behind these 3." in str(refused.value)
+    assert opened.put_all(wanted[3:]) == 2
+    opened.close()
+    with rmqctl.open(tmp_path / "s", broker_conf=CONFIG) as opened:
+        assert [one.body for one in opened.topic("new")] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_a_store_that_is_put_into_itself_is_doubled(root: Path) -> None:
