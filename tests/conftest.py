@@ -32,6 +32,7 @@ _BOTH_ENGINES = (
     "test_cli/test_reading.py",
     "test_cli/test_rebuild.py",
     "test_engine/test_bulkappend.py",
+    "test_engine/test_dispatch.py",
     "test_engine/test_getmessage.py",
     "test_engine/test_indexfile.py",
     "test_engine/test_messagestore.py",

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from formats.constants import INT_MAX, LONG_MAX
 from formats.text import encode_properties, index_key_hash
+from rmqctl.engine.dispatch.batches import UnitBatch, key_batch, unit_batch
+from rmqctl.engine.dispatch.byqueue import units_by_queue
 from rmqctl.engine.dispatch.rules import MAX_QUEUE_OFFSET, Dispatcher
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
@@ -75,8 +84,9 @@ def test_extra_queues(
 ) -> None:
     """``ConsumeQueue#multiDispatchLmqQueue``."""
     said = {"INNER_MULTI_DISPATCH": names, "INNER_MULTI_QUEUE_OFFSET": offsets}
-    units = Dispatcher(MessageStoreConfig()).units(with_properties(stored, said))
-    assert [unit[:3] for unit in units] == [("t", 3, 0), *places]
+    dispatcher, record = Dispatcher(MessageStoreConfig()), with_properties(stored, said)
+    assert dispatcher.multi_dispatch(record) == places
+    assert [unit[:3] for unit in dispatcher.units(record)] == [("t", 3, 0), *places]
 
 
 def test_a_switch_that_the_queues_overrule(stored: Record) -> None:
@@ -146,3 +156,79 @@ def test_keys(stored: Record, kind: int, count: int) -> None:
     record = with_properties(stored, {"KEYS": "a  b ", "UNIQ_KEY": "u"})._replace(sys_flag=kind)
     wanted = [index_key_hash("t", key) for key in ("u", "a", "b")]
     assert Dispatcher(MessageStoreConfig()).keys(record) == wanted[:count]
+
+
+def test_a_batch_of_records_gives_what_each_gives(tmp_path: Path) -> None:
+    """Extra queues among others, kinds without a unit, a level outside of the schedule topic, and
+    places that no queue has."""
+    extra = {"INNER_MULTI_DISPATCH": "a,b", "INNER_MULTI_QUEUE_OFFSET": "5,0", "KEYS": "k"}
+    messages = [
+        MessageExtBrokerInner("t", b"", 1, properties={"KEYS": "k"}),
+        MessageExtBrokerInner("u", b"", 2, properties=extra),
+        MessageExtBrokerInner("t", b"", 1, sys_flag=PREPARED, properties=extra),
+        MessageExtBrokerInner("t", b"", 1, sys_flag=ROLLBACK, properties=extra),
+        MessageExtBrokerInner("u", b"", 0, sys_flag=COMMIT, properties={"TAGS": "x"}),
+        MessageExtBrokerInner(SCHEDULE, b"", 1, properties={"DELAY": "2"}, was_stored=True),
+        MessageExtBrokerInner("t", b"", 1, properties={"DELAY": "2"}, was_stored=True),
+        MessageExtBrokerInner("t", b"", 4),
+    ]
+    config = MessageStoreConfig(mapped_file_size_commit_log=1 << 16)
+    with MessageStore(tmp_path, config, writable=True, create=True) as store:
+        offsets = [one.append for one in map(store.put_message, messages)]
+    last = offsets[-1]
+    assert last is not None and None not in offsets
+    with open(tmp_path / f"commitlog/{0:020}", "r+b") as file:
+        file.seek(last.wrote_offset + 20)  # queueOffset
+        file.write((MAX_QUEUE_OFFSET + 1).to_bytes(8, "big"))
+    for dispatcher in (Dispatcher(config), Dispatcher(config, frozenset({"t"}))):
+        with closing(open_commit_log(tmp_path, config, 1 << 16)) as log:
+            records = [one for one in log.walk() if isinstance(one, Record)]
+            assert len(records) == len(messages)
+            units, keys = _of_batches(log, dispatcher)
+        expected = [one for record in records for one in dispatcher.units(record)]
+        assert units == [tuple(one) for one in expected]
+        assert keys == [
+            (code, record.physical_offset, record.store_timestamp)
+            for record in records
+            for code in dispatcher.keys(record)
+        ]
+
+
+def _of_batches(log: CommitLog, dispatcher: Dispatcher) -> tuple[list[Any], list[Any]]:
+    """The units and keys of a log, as rows."""
+    units: list[Any] = []
+    keys: list[Any] = []
+    for batch in Scanner(log).scan():
+        if isinstance(batch, Batch):
+            names, made = batch.topics.names, unit_batch(batch, dispatcher)
+            rows = zip(*(column.tolist() for column in made), strict=True)
+            units += [(names[topic], *rest) for topic, *rest in rows]
+            keys += zip(*(column.tolist() for column in key_batch(batch)), strict=True)
+    return units, keys
+
+
+@pytest.mark.parametrize(
+    ("queue_offsets", "physical_offsets", "is_run"),
+    [
+        ([4, 5, 6], [0, 9, 20], True),
+        ([4, 6, 7], [0, 9, 20], False),
+        ([4, 5, 6], [9, 0, 20], False),
+        ([4, 5, 6], [0, 9, 9], False),
+        ([4, 3, 2], [0, 9, 20], False),
+    ],
+)
+def test_what_is_a_run_of_a_queue(
+    queue_offsets: list[int], physical_offsets: list[int], is_run: bool
+) -> None:
+    """Of three units in each of two queues, which come in turns."""
+    rows = [
+        (topic, 0, queue_offset, physical_offset, 100, 0)
+        for queue_offset, physical_offset in zip(queue_offsets, physical_offsets, strict=True)
+        for topic in (1, 0)
+    ]
+    bulk = UnitBatch(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
+    found = list(units_by_queue([bulk]))
+    assert [(one.topic_id, one.is_run, len(one)) for one in found] == [
+        (0, is_run, 3), (1, is_run, 3)
+    ]  # fmt: skip
+    assert all(one.first == (queue_offsets[0], physical_offsets[0]) for one in found)
