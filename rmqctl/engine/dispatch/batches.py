@@ -70,7 +70,6 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
     import numpy as np
 
     codes = _tags_codes(batch, dispatcher)
-    kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
     rows = rows_with_unit(batch, dispatcher)
     columns = [
         batch.topic_id[rows],
@@ -80,7 +79,7 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
         batch.total_size[rows],
         codes[rows],
     ]
-    multi = [int(row) for row in batch.multi_dispatch_rows if kind[row] not in NO_UNIT]
+    multi = batch.multi_dispatch_rows.tolist()
     if multi:
         extra: list[tuple[int, ...]] = []
         for row in multi:
@@ -100,7 +99,8 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
 
 
 def rows_with_unit(batch: Batch, dispatcher: Dispatcher) -> NDArray[np.intp]:
-    """The rows, ascending, that have a unit in the consume queue of their topic and queue id."""
+    """The rows that have a unit in the consume queue of their topic and queue id: intp, ascending,
+    shape ``(k,)``."""
     import numpy as np
 
     has_unit = _of_queues(batch) & _has_place(batch)
