@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from formats.text import java_int
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import Unit
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import schedule
-from rmqctl.engine.services.schedule import Due
+from rmqctl.engine.services.schedule import Due, Undeliverable
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.write.bulk import PropertyEncoder
 from rmqctl.errors import ConfigFileUnreadable, SymbolicLinkRefused
@@ -334,3 +335,44 @@ def test_a_delay_level_is_what_java_takes_it_for(text: str, number: int | None) 
     delays = [None, 7000, 9000, 4000]
     delay = delays[min(max(number or 0, 0), 3)]
     assert dispatcher.delivery_time(text, 50, 1) == (1 if delay is None else 50 + delay)
+
+
+def test_a_copy_is_one_in_every_field(tmp_path: Path) -> None:
+    """What is taken for delivered, and is not, reaches nobody."""
+    properties = {"REAL_TOPIC": "t", "REAL_QID": "0", "DELAY": "1", "UNIQ_KEY": "u"}
+    message = MessageExtBrokerInner(TOPIC, b"body", properties=properties, was_stored=True)
+    with MessageStore(tmp_path, writable=True, create=True) as store:
+        scheduled = store.look_message_by_offset(put(store, message))
+        copy = schedule.message_timeup(scheduled, b"body", PropertyEncoder())
+        assert isinstance(copy, MessageExtBrokerInner)
+        encoded = store.check_message(copy)
+        assert isinstance(encoded, EncodedMessage)
+        delivered = store.look_message_by_offset(put(store, copy))
+    assert schedule.is_copy(delivered, scheduled, encoded)
+    for name in ("body_crc", "born_timestamp", "born_port", "flag", "reconsume_times"):
+        other = delivered._replace(**{name: getattr(delivered, name) + 1})
+        assert not schedule.is_copy(other, scheduled, encoded), name
+    assert not schedule.is_copy(delivered._replace(born_address=b"\1"), scheduled, encoded)
+    for data in (delivered.properties_bytes[:-1], delivered.properties_bytes + b"\2a\1b"):
+        assert not schedule.is_copy(delivered._replace(properties_bytes=data), scheduled, encoded)
+
+
+def put(store: MessageStore, message: MessageExtBrokerInner) -> int:
+    """Puts a message; returns its physical offset."""
+    result = store.put_message(message)
+    assert result.append is not None
+    return result.append.wrote_offset
+
+
+def test_a_unit_at_the_very_ends_of_the_log(tmp_path: Path) -> None:
+    """``lookMessageByOffset`` gives a broker nothing outside of the log, and it goes on."""
+    with MessageStore(tmp_path, writable=True, create=True) as store:
+        put(store, MessageExtBrokerInner("t", b""))
+        end = store.max_offset
+        found = {
+            offset: schedule.message_of_unit(store, Unit(offset, 91, 0), PropertyEncoder())
+            for offset in (-1, 0, end - 1, end)
+        }
+    said = {at: one.reason for at, one in found.items() if isinstance(one, Undeliverable)}
+    gone, other = "record-gone", "unit-mismatch"
+    assert said == {-1: gone, 0: other, end - 1: other, end: gone}
