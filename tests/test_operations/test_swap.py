@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.errors import CannotRead, CannotWrite, StoreInUse, StoreReadOnly
+from rmqctl.errors import (
+    CannotRead,
+    CannotWrite,
+    StoreInUse,
+    StoreReadOnly,
+    SymbolicLinkRefused,
+)
 from rmqctl.operations.mend import recovery
 from rmqctl.operations.mend import swap as swaps
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
@@ -91,10 +97,39 @@ def test_a_swap_that_fails_leaves_the_old_one(
         swap(root, root / "new", root / "kept", relative)
     except OSError:
         assert (root / relative / "file").read_text() == "old"
+        assert (root / "new" / relative / "file").read_text() == "new"
         assert done >= failing
     else:
         assert done < failing
         assert (root / relative / "file").read_text() == "new"
+
+
+def test_names_that_change_are_forced_to_disk(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, relative = tmp_path / "root", Path("consumequeue/T/0")
+    directory(root / relative, "old")
+    directory(root / "new" / relative, "new")
+    forced: list[Path] = []
+
+    def noted(path: Path) -> None:
+        assert (root / relative / "file").read_text() == "new"
+        forced.append(path)
+
+    monkeypatch.setattr(swaps, "sync_directory", noted)
+    swap(root, root / "new", root / "kept", relative)
+    kept = root / "kept"
+    assert {root, kept, (root / relative).parent, (kept / relative).parent} <= set(forced)
+
+
+def test_a_link_that_came_meanwhile_is_not_followed(tmp_path: Path, way: str) -> None:
+    root, relative = tmp_path / "root", Path("consumequeue/T/0")
+    directory(tmp_path / "elsewhere" / "T" / "0", "old")
+    directory(root / "new" / relative, "new")
+    (root / "consumequeue").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SymbolicLinkRefused):
+        swap(root, root / "new", root / "kept", relative)
+    assert (tmp_path / "elsewhere/T/0/file").read_text() == "old"
 
 
 class Refused(OSError):
