@@ -98,8 +98,8 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
     return UnitBatch(*columns)
 
 
-def rows_with_unit(batch: Batch, dispatcher: Dispatcher) -> NDArray[np.intp]:
-    """The rows that have a unit in the consume queue of their topic and queue id: intp, ascending,
+def rows_with_unit(batch: Batch, dispatcher: Dispatcher) -> NDArray[np.int64]:
+    """The rows that have a unit in the consume queue of their topic and queue id: int64, ascending,
     shape ``(k,)``."""
     import numpy as np
 
