@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -101,6 +102,18 @@ def test_a_queue_whose_directory_is_gone_is_made_again(killed: Path, level: str)
     assert dispatch_from(killed) == 0
     start(killed)
     assert tree(killed / "consumequeue") == before
+
+
+@pytest.mark.parametrize("config", ["deleted", "named", "broken"])
+def test_a_deleted_topic_costs_no_start_the_whole_log(killed: Path, config: str) -> None:
+    """A broker deletes the queues of a topic that it does not know (any more)."""
+    directory = next(queue_files(killed)).parent
+    shutil.rmtree(directory)
+    table = {directory.parent.name if config == "named" else "other": {}}
+    text = json.dumps({"topicConfigTable": table}) if config != "broken" else "{"
+    (killed / "config").mkdir(exist_ok=True)
+    (killed / "config" / "topics.json").write_text(text)
+    assert dispatch_from(killed) == (LAST_FILE if config == "deleted" else 0)
 
 
 def test_a_queue_that_begins_behind_the_place_is_read_from_there(killed: Path) -> None:

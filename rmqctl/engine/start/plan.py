@@ -29,6 +29,8 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.start.logend import end_behind, find_end
 from rmqctl.engine.start.model import Hole, QueueCut, ScanStart, StartPlan, StoreFiles
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
+from rmqctl.engine.state.topicconfig import topic_configs
+from rmqctl.errors import ConfigFileUnreadable
 
 if TYPE_CHECKING:
     from rmqctl.engine.dispatch.rules import Dispatcher
@@ -184,11 +186,8 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
         is_hole = one.is_hole and not one.is_astray  # Astray units are dispatched again anyhow.
         if is_hole or first > one.end:
             begins.append(_behind(log, one.last))
-    there = {(one.topic, one.queue_id) for one in facts}
-    is_lost = any(first > 0 and queue not in there for queue, first in firsts.items())
-    if is_lost or not any(one.last for one in facts):
-        # The directory of a queue is gone. Without any queue, as after a clean stop, a user who has
-        # removed all of them wants them made anew.
+    # Without any queue, as after a clean stop, a user who has removed all of them wants them anew.
+    if not any(one.last for one in facts) or _has_lost_queue(files.root, facts, firsts):
         begins.append(log.min_offset)
     if index.end is not None:
         begins.append(_record_at(log, index.end))
@@ -229,6 +228,23 @@ def _note_firsts(batch: Batch, dispatcher: Dispatcher, firsts: dict[tuple[str, i
         key = batch.topics.names[topic_id], queue_id
         if key not in firsts:
             firsts[key] = int(batch.queue_offset[rows[at[0]]])
+
+
+def _has_lost_queue(
+    root: Path, facts: Iterable[_QueueFacts], firsts: dict[tuple[str, int], int]
+) -> bool:
+    """Whether the directory of a queue is gone that had messages before those in ``firsts``. A
+    queue of a topic that ``topics.json`` does not name may have been deleted with it
+    (``DefaultMessageStore#cleanUnusedTopic``)."""
+    there = {(one.topic, one.queue_id) for one in facts}
+    topics = {queue[0] for queue, first in firsts.items() if first > 0 and queue not in there}
+    if not topics:
+        return False
+    try:
+        named = topic_configs(root)
+    except ConfigFileUnreadable:
+        named = None
+    return named is None or not topics.isdisjoint(named)
 
 
 def _behind(log: CommitLog, unit: Unit | None) -> int:
