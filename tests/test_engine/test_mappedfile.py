@@ -20,6 +20,7 @@ from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import PAGE, MappedFile, reserved_chunk
 from rmqctl.engine.files.pagelock import mlock, munlock
+from rmqctl.engine.files.paths import FileGone
 from rmqctl.engine.files.writing import Forced
 from rmqctl.errors import CannotRead, CannotWrite, SymbolicLinkRefused
 
@@ -149,6 +150,16 @@ def test_files_are_found_by_offset_and_foreign_names_kept_apart(tmp_path: Path) 
         assert mapped is not None
         assert mapped.file_from_offset <= offset < mapped.file_from_offset + 100
     queue.close()
+
+
+def test_a_file_that_retention_deletes_amid_a_command_is_told_as_that(tmp_path: Path) -> None:
+    for number in range(2):
+        (tmp_path / f"{number * 100:020d}").write_bytes(bytes(100))
+    files = MappedFileQueue(tmp_path, 100, keep=4)
+    assert len(files.entries) == 2
+    (tmp_path / f"{0:020d}").unlink()
+    with pytest.raises(FileGone, match="Run the command again"):
+        files.file(0)
 
 
 def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from rmqctl.engine.files.extents import (
     length_of_data,
     write_at,
 )
-from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.engine.files.paths import open_listed
 from rmqctl.engine.files.writing import (
     Forced,
     create_file,
@@ -109,7 +109,7 @@ class MappedFile:
     @classmethod
     def open(cls, path: Path, file_from_offset: int = 0) -> MappedFile:
         """Maps an existing file for reading."""
-        return cls(path, open_for_reading(path), file_from_offset, False)
+        return cls(path, open_listed(path), file_from_offset, False)
 
     @classmethod
     def head(cls, path: Path, size: int) -> bytes | None:

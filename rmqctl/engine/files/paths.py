@@ -202,3 +202,22 @@ def open_for_reading(path: Path | str) -> int:
         os.close(descriptor)
         raise NotAFile(path=str(path), reason=NOT_REGULAR)
     return descriptor
+
+
+class FileGone(CannotRead):
+    """A file of a store that was there when its directory was listed."""
+
+    step = (
+        "It was there a moment ago: the retention of a broker deletes the oldest files of log and "
+        "queues. Run the command again."
+    )
+
+
+def open_listed(path: Path) -> int:
+    """:func:`open_for_reading` of a file that was listed. :raises FileGone: it has gone since."""
+    try:
+        return open_for_reading(path)
+    except CannotRead as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise FileGone(path=str(path), reason=error.reason) from error.__cause__
+        raise
