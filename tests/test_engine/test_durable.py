@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.files import durable
+from rmqctl.engine.files import durable, writing
 from rmqctl.engine.files.durable import ReplacedInDoubt, write_whole
 from rmqctl.engine.files.newdirectory import made_anew, new_directory
 from rmqctl.engine.state.persist import persist
@@ -169,3 +169,62 @@ def test_a_directory_that_is_not_forced_is_not_noted_as_such(
         with pytest.raises(OSError, match="Input/output error"):
             durable.sync_directories(tmp_path, on_disk)
     assert not on_disk
+
+
+@pytest.mark.parametrize("before", [None, b"before"])
+def test_a_file_gets_its_name_when_its_content_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes | None
+) -> None:
+    """And then the name is forced to disk, once."""
+    path = tmp_path / "plan"
+    if before is not None:
+        path.write_bytes(before)
+    forced: list[tuple[int, bytes | None]] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        there = path.read_bytes() if path.exists() else None
+        forced.append((os.fstat(descriptor).st_ino, there))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    write_whole(path, b"after")
+    assert forced == [(path.stat().st_ino, before), (tmp_path.stat().st_ino, b"after")]
+
+
+def test_of_several_errors_that_of_the_disk_is_told() -> None:
+    """It tells of lost pages once; a limit of open files is met again."""
+
+    def refused(path: str) -> None:
+        code = errno.EIO if path == "queue-7" else errno.EMFILE
+        raise OSError(code, os.strerror(code))
+
+    with pytest.raises(OSError, match="Input/output error"):
+        durable.sync_each([f"queue-{number}" for number in range(32)], refused)
+
+
+def test_the_name_of_a_file_that_a_writer_makes_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: forced.append(os.fstat(descriptor).st_ino))
+    os.close(writing.open_for_writing(tmp_path, tmp_path / "lock", create=True))
+    assert forced == [tmp_path.stat().st_ino]
+
+
+@pytest.mark.parametrize("has_unnamed", [True, False])
+def test_a_file_whose_name_cannot_be_forced_to_disk_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_unnamed: bool
+) -> None:
+    """Else the next start would find it, and its maker has said that there is none."""
+
+    def refused(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    if not has_unnamed:
+        monkeypatch.setattr(writing, "_open_unnamed", lambda directory: -1)
+    monkeypatch.setattr(os, "fsync", refused)
+    with pytest.raises(CannotWrite, match="Input/output error"):
+        writing.create_file(tmp_path, tmp_path / "checkpoint", 4096)
+    assert not list(tmp_path.iterdir())
