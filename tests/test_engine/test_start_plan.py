@@ -109,7 +109,7 @@ def test_a_deleted_topic_costs_no_start_the_whole_log(killed: Path, config: str)
     """A broker deletes the queues of a topic that it does not know (any more)."""
     directory = next(queue_files(killed)).parent
     shutil.rmtree(directory)
-    table = {directory.parent.name if config == "named" else "other": {}}
+    table: dict[str, object] = {directory.parent.name if config == "named" else "other": {}}
     text = json.dumps({"topicConfigTable": table}) if config != "broken" else "{"
     (killed / "config").mkdir(exist_ok=True)
     (killed / "config" / "topics.json").write_text(text)

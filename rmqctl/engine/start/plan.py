@@ -27,13 +27,11 @@ from rmqctl.engine.queue.ends import QueueEnd, queue_end
 from rmqctl.engine.queue.recovery import first_astray, first_beyond, written_units
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.start.logend import end_behind, find_end
+from rmqctl.engine.start.lostqueues import Firsts, has_lost_queue, note_firsts
 from rmqctl.engine.start.model import Hole, QueueCut, ScanStart, StartPlan, StoreFiles
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
-from rmqctl.engine.state.topicconfig import topic_configs
-from rmqctl.errors import ConfigFileUnreadable
 
 if TYPE_CHECKING:
-    from rmqctl.engine.dispatch.rules import Dispatcher
     from rmqctl.engine.files.paths import QueueDirectory
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -159,11 +157,11 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
     log = files.log
     start = scan_start(log, checkpoint, files.config)
     facts = [_unclean_facts(queue, log, start) for queue in _queues(files)]
-    firsts: dict[tuple[str, int], int] = {}
+    firsts: Firsts = {}
     total = max(log.files.end_offset - start.physical_offset, 1)
 
     def seen(batch: Batch) -> None:
-        _note_firsts(batch, files.dispatcher, firsts)
+        note_firsts(batch, files.dispatcher, firsts)
         progress(batch.end_offset - start.physical_offset, total)
 
     end = LogEnd(start.physical_offset, 0, None)
@@ -187,7 +185,8 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
         if is_hole or first > one.end:
             begins.append(_behind(log, one.last))
     # Without any queue, as after a clean stop, a user who has removed all of them wants them anew.
-    if not any(one.last for one in facts) or _has_lost_queue(files.root, facts, firsts):
+    there = {(one.topic, one.queue_id) for one in facts}
+    if not any(one.last for one in facts) or has_lost_queue(files.root, there, firsts):
         begins.append(log.min_offset)
     if index.end is not None:
         begins.append(_record_at(log, index.end))
@@ -216,35 +215,6 @@ def _unclean_facts(queue: ConsumeQueue, log: CommitLog, start: ScanStart) -> _Qu
         facts = _facts(queue, astray, is_hole or is_astray)
         return facts._replace(is_astray=is_astray)
     return _facts(queue, end, is_hole)
-
-
-def _note_firsts(batch: Batch, dispatcher: Dispatcher, firsts: dict[tuple[str, int], int]) -> None:
-    """Notes the first queue offset of each queue in a scan; light queues are left out."""
-    from rmqctl.engine.derive.writer import group_by_queue
-    from rmqctl.engine.dispatch.batches import rows_with_unit
-
-    rows = rows_with_unit(batch, dispatcher)
-    for topic_id, queue_id, at in group_by_queue(batch.topic_id[rows], batch.queue_id[rows]):
-        key = batch.topics.names[topic_id], queue_id
-        if key not in firsts:
-            firsts[key] = int(batch.queue_offset[rows[at[0]]])
-
-
-def _has_lost_queue(
-    root: Path, facts: Iterable[_QueueFacts], firsts: dict[tuple[str, int], int]
-) -> bool:
-    """Whether the directory of a queue is gone that had messages before those in ``firsts``. A
-    queue of a topic that ``topics.json`` does not name may have been deleted with it
-    (``DefaultMessageStore#cleanUnusedTopic``)."""
-    there = {(one.topic, one.queue_id) for one in facts}
-    topics = {queue[0] for queue, first in firsts.items() if first > 0 and queue not in there}
-    if not topics:
-        return False
-    try:
-        named = topic_configs(root)
-    except ConfigFileUnreadable:
-        named = None
-    return named is None or not topics.isdisjoint(named)
 
 
 def _behind(log: CommitLog, unit: Unit | None) -> int:
