@@ -6,9 +6,6 @@ from collections.abc import Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.state.topicconfig import topic_configs
-from rmqctl.errors import ConfigFileUnreadable
-
 if TYPE_CHECKING:
     from rmqctl.engine.dispatch.rules import Dispatcher
     from rmqctl.engine.scan.batch import Batch
@@ -40,6 +37,9 @@ def has_lost_queue(root: Path, there: Set[tuple[str, int]], firsts: Firsts) -> b
     topics = {queue[0] for queue, first in firsts.items() if first > 0 and queue not in there}
     if not topics:
         return False
+    from rmqctl.engine.state.topicconfig import topic_configs
+    from rmqctl.errors import ConfigFileUnreadable
+
     try:
         named = topic_configs(root)
     except ConfigFileUnreadable:
