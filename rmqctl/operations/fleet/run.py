@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rmqctl.engine.files import paths
 from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import RmqctlError, UsageError
 from rmqctl.operations.fleet.looking import (
     OpenRemote,
     Task,
@@ -142,7 +142,8 @@ def _planned(
         refuse_if_not_mapped(store, asked.verb)  # Before a network is asked in vain.
         files = list(_files(store, config, open_remote, everything=is_marked))
     except (RmqctlError, OSError) as error:
-        if store.is_remote and not asked.elsewhere:
+        has_asked = store.is_remote and not isinstance(error, UsageError)
+        if has_asked and not asked.elsewhere:
             return failed(store, asked.verb, began, error)  # It may have taken half a minute.
         # The look at the store will meet the same error, and its row will tell it.
         return Planned(number, task, 0, None)
