@@ -19,6 +19,7 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import schedule
 from rmqctl.engine.settings.storeconfig import load_broker_conf
 from rmqctl.engine.write.bulk import PropertyEncoder
+from rmqctl.errors import CannotWrite
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, Cli, state
@@ -538,10 +539,12 @@ def test_copies_are_found_wherever_they_stand(others: int, cli: Cli, tmp_path: P
     assert (summary["delivered"], summary["delivered_before"]) == (1, 2)
 
 
+@pytest.mark.parametrize("is_progress_stored", [True, False])
 def test_what_the_log_has_is_not_delivered_again(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_progress_stored: bool
 ) -> None:
-    """A queue file that gets no name on a full disk fails the put behind the append."""
+    """A queue file that gets no name on a full disk fails the put behind the append. Where the
+    progress has no room either, no row says that it has moved."""
     root = tmp_path / "store"
     put(root, *(delayed(number) for number in range(5)))
 
@@ -550,12 +553,20 @@ def test_what_the_log_has_is_not_delivered_again(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         link(*arguments, **named)
 
-    link = os.link
+    def save(place: Path, table: dict[int, int], **named: Any) -> None:
+        if table and not is_progress_stored:
+            raise CannotWrite(path=str(place), reason=os.strerror(errno.ENOSPC))
+        store(place, table, **named)
+
+    link, store = os.link, schedule.save_delay_offsets
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", no_room)
+        patch.setattr(schedule, "save_delay_offsets", save)
         rows = deliver(cli, root, code=5)
     (told,) = [row for row in rows if row["type"] == "undelivered"]
     assert told["detail"].endswith("do not put them again")
-    assert [row["progress"] for row in rows if row["type"] == "delivery"] == [5]
-    deliver(cli, root)
+    (row,) = [row for row in rows if row["type"] == "delivery"]
+    moved = (5, 5) if is_progress_stored else (None, 0)
+    assert (row["progress"], row["delivered"]) == moved
+    deliver(cli, root, *([] if is_progress_stored else ["--skip-delivered"]))
     assert keys(root) == {f"U{number}": 1 for number in range(5)}
