@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -190,6 +191,18 @@ def test_reading_commands_work_beside_a_broker(store: Path, arguments: tuple[str
         done = command(store, *arguments)
         assert done.returncode == 0, done.stderr
         assert times(store) == before
+
+
+def test_diff_says_that_a_broker_writes_meanwhile(store: Path) -> None:
+    other = shutil.copytree(store, store.with_name("other"))
+    conf = str(store.parent / "broker.conf")
+    with broker(store):
+        done = processes.run("rmqctl", "diff", str(store), str(other), "--broker-conf", conf)
+    assert done.returncode == 0
+    assert done.stderr == (
+        f"note: another process holds the lock of {store}: what it stores meanwhile may count as "
+        "a difference.\n"
+    )
 
 
 def test_our_writer_keeps_a_broker_out(store: Path) -> None:

@@ -33,6 +33,7 @@ def command(settings: Settings, other: Path) -> int:
 
     Prints rows of type difference, then a summary. One broker.conf applies to both.
     """
+    from rmqctl.engine.files.lock import is_locked
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.operations.look.diff import Diff
 
@@ -41,6 +42,11 @@ def command(settings: Settings, other: Path) -> int:
         for store in (a, b):
             settings.note_config(store)
             settings.note_queues(store)
+            if is_locked(store.root):
+                settings.note(
+                    f"note: another process holds the lock of {store.root}: what it stores "
+                    "meanwhile may count as a difference."
+                )
         diff = Diff(a, b)
         with settings.writer("difference") as writer:
             with settings.progress("diff: log", diff.compared_bytes, writer) as advance:
