@@ -94,7 +94,7 @@ class OrphanUnits:
             quiet = (offset == 0) & (size == constants.PRE_BLANK_UNIT[1])
             quiet |= written & (offset < self._log_min)
             # A writer stores the size last, and a start that cuts units off clears it first.
-            begun = written | (size == 0)
+            begun = written | ((size == 0) & (offset > 0))
             quiet |= begun & self._came_later(offset)
             kind = np.where(written, _LOOK, _HOLE)
             if self.end.read_to is not None:
