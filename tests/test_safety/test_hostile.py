@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.engine.files.paths import open_listed
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
@@ -603,15 +603,15 @@ def test_files_that_shrink_between_listing_and_mapping(
     path = next(store.glob(part))
     whole = path.read_bytes()
 
-    def shrinking(opened: Path | str) -> int:
-        if Path(opened) == path and len(whole) > size:
+    def shrinking(opened: Path) -> int:
+        if opened == path and len(whole) > size:
             os.truncate(path, size)
-        return open_for_reading(opened)
+        return open_listed(opened)
 
     for attempt in attempts(store, store.parent / "rebuilt"):
         path.write_bytes(whole)
         with monkeypatch.context() as patched:
-            patched.setattr(module, "open_for_reading", shrinking)
+            patched.setattr(module, "open_listed", shrinking)
             try:
                 attempt()
             except RmqctlError as error:
