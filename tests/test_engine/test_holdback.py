@@ -32,6 +32,15 @@ def damage(root: Path, number: int) -> None:
     path.write_bytes(data)
 
 
+def damaged_store(tmp_path: Path, damaged: Iterable[int]) -> Path:
+    """A store with damage in these files of its log."""
+    root = tmp_path / "store"
+    fill_files(root, CONFIG, FILES)
+    for number in damaged:
+        damage(root, number)
+    return root
+
+
 def engines_end(root: Path) -> int:
     """Where the log of the store ends after a broker's start."""
     outcome = rehearse(root, CONFIG, as_5=False)
@@ -45,10 +54,7 @@ def test_a_kill_brings_no_start_to_damage_that_it_had_passed(
     tmp_path: Path, damaged: tuple[int, ...], abort: bool
 ) -> None:
     """A broker would delete all of the log behind it."""
-    root = tmp_path / "store"
-    fill_files(root, CONFIG, FILES)
-    for number in damaged:
-        damage(root, number)
+    root = damaged_store(tmp_path, damaged)
     shutil.rmtree(root / "consumequeue")
     (root / "abort").touch()
     before = engines_end(root)
@@ -66,10 +72,7 @@ def test_nor_does_an_index_that_the_checkpoint_said_too_much_of(
     tmp_path: Path, damaged: tuple[int, ...]
 ) -> None:
     """One of the future vouches for a file that is written to, whose items go back to the begin."""
-    root = tmp_path / "store"
-    fill_files(root, CONFIG, FILES)
-    for number in damaged:
-        damage(root, number)
+    root = damaged_store(tmp_path, damaged)
     write_checkpoint(root, root / "checkpoint", Checkpoint(LONG_MAX, LONG_MAX, LONG_MAX))
     (root / "abort").touch()
     before = engines_end(root)
@@ -85,10 +88,7 @@ def test_the_checkpoint_goes_back_up_to_the_damage(
     tmp_path: Path, damaged: tuple[int, ...]
 ) -> None:
     """What stands behind it gets its units again after a kill."""
-    root = tmp_path / "store"
-    fill_files(root, CONFIG, FILES)
-    for number in damaged:
-        damage(root, number)
+    root = damaged_store(tmp_path, damaged)
     shutil.rmtree(root / "consumequeue")
     MessageStore(root, CONFIG, writable=True, catches_up=False).abandon()
     with MessageStore(root, CONFIG) as store:

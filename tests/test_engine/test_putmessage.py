@@ -897,15 +897,15 @@ def test_only_a_synchronous_master_waits_for_slaves(tmp_path: Path) -> None:
 # --- interrupts --------------------------------------------------------------------------
 
 
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("pool", [False, True], ids=["map", "pool"])
 def test_a_put_behind_an_interrupted_one_has_a_place_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: bool
 ) -> None:
     """The log has a message, and nobody has counted it: so the queue is asked again."""
-
-    def interrupted(*_: object) -> str:
-        raise KeyboardInterrupt
-
     with opened(tmp_path / "store", transient_store_pool_enable=pool) as store:
         assert store.put_message(Message("T", b"0")).is_ok
         for body in (b"1", b"3"):
@@ -923,10 +923,6 @@ def test_nothing_of_an_interrupted_batch_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its records stand behind the log's end, and the next one ends where its second begins."""
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with opened(tmp_path / "store") as store:
         for _ in range(storewriter._FEW_SINGLES + 1):
             assert store.put_batch([Message("T", b"a")]).is_ok
@@ -945,10 +941,6 @@ def test_nothing_of_an_interrupted_longer_message_stands_behind_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its body may look like records, with which the log would go on."""
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with opened(tmp_path / "store") as store:
         assert store.put_message(Message("T", b"a")).is_ok
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -965,10 +957,6 @@ def test_items_of_an_interrupted_dispatch_hide_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They and their slots are stored, and not counted: a slot would seem to be empty."""
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     keys = {"KEYS": "a b c d e"}
     with opened(tmp_path / "store") as store:
         assert store.put_message(Message("T", b"0", properties=keys)).is_ok
@@ -986,10 +974,6 @@ def test_an_interrupt_at_the_very_end_of_a_put_holds_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_kernel: bool
 ) -> None:
     """Python may raise it before the first line of ``__exit__``."""
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with opened(tmp_path / "store") as store:
         for _ in range((storewriter._FEW_SINGLES + 2) * by_kernel):
             assert store.put_message(Message("T", b"a")).is_ok
