@@ -17,6 +17,7 @@ from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.header import time_diff_seconds
 from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.index.links import time_diff_array
 from rmqctl.engine.index.mending import repair
@@ -218,7 +219,7 @@ def test_repair_takes_back_what_a_kill_left(
 
     times = {offset: time for offset, time, _ in SIX}
     for _ in range(2):  # a second repair has nothing to do
-        file = IndexFile(MappedFile.open_writable(tmp_path / "before", path), GEOMETRY)
+        file = IndexFileWriter(MappedFile.open_writable(tmp_path / "before", path), GEOMETRY)
         repair(file, times.get)
         file.close()
         assert path.read_bytes() == sound
@@ -253,7 +254,7 @@ def test_repair_knows_a_slot_of_which_a_part_was_stored(
         content[:40], content[position : position + 4] = whole[:40], cut
         path = tmp_path / "cut"
         path.write_bytes(content)
-        cut_file = IndexFile(MappedFile.open_writable(tmp_path, path), geometry)
+        cut_file = IndexFileWriter(MappedFile.open_writable(tmp_path, path), geometry)
         repair(cut_file, lambda offset: 1000)
         assert cut_file.mapped.read(0, len(whole)) == whole
         cut_file.close()
@@ -265,7 +266,7 @@ def test_repair_refuses_a_header_that_counts_nothing_but_zeros(tmp_path: Path) -
     with path.open("r+b") as raw:
         raw.seek(36)
         raw.write((9).to_bytes(4, "big"))
-    file = IndexFile(MappedFile.open_writable(tmp_path / "s", path), GEOMETRY)
+    file = IndexFileWriter(MappedFile.open_writable(tmp_path / "s", path), GEOMETRY)
     with pytest.raises(DamagedStore, match="never written"):
         repair(file, lambda _: 0)
     file.close()

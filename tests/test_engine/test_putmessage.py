@@ -17,7 +17,7 @@ import pytest
 
 from formats import constants
 from rmqctl.engine.files import filequeuewriter, mappedfile, writing
-from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
@@ -961,7 +961,7 @@ def test_items_of_an_interrupted_dispatch_hide_no_others(
     with opened(tmp_path / "store") as store:
         assert store.put_message(Message("T", b"0", properties=keys)).is_ok
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(IndexFile, "store_header", interrupted)
+            patch.setattr(IndexFileWriter, "store_header", interrupted)
             store.put_message(Message("T", b"1", properties=keys))
         assert store.put_message(Message("T", b"2")).is_ok
         for key in "abcde":

@@ -18,7 +18,7 @@ from formats.geometry import Geometry
 from rmqctl import kernel
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.header import HEADER
-from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
@@ -107,13 +107,13 @@ def test_a_large_batch_is_found_by_others_at_once(
     """Its answer does not come before its items are there."""
     said = []
     for name in ("put_key_run", "settle"):
-        was = getattr(IndexFile, name)
+        was = getattr(IndexFileWriter, name)
 
-        def noted(file: IndexFile, *given: Any, name: str = name, was: Any = was) -> Any:
+        def noted(file: IndexFileWriter, *given: Any, name: str = name, was: Any = was) -> Any:
             said.append(name)
             return was(file, *given)
 
-        monkeypatch.setattr(IndexFile, name, noted)
+        monkeypatch.setattr(IndexFileWriter, name, noted)
     root, keys = tmp_path / "store", " ".join(f"k{number}" for number in range(3_000))
     with created(root) as store:
         for number in range(100):  # The kernel has batches from some puts on.
@@ -239,7 +239,7 @@ def test_who_waits_changes_nothing(tmp_path: Path) -> None:
         assert store.put_message(next(sent()), flush=False).is_ok
         newest = store.index.last()
         assert newest is not None
-        file: IndexFile = newest
+        file: IndexFileWriter = newest
         older, newer = file.header, file.header._replace(index_count=7)
 
         class Live:

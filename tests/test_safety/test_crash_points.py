@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from formats import constants
-from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.test_safety.support import (
@@ -87,14 +87,13 @@ def light(monkeypatch: pytest.MonkeyPatch, fuse: Fuse) -> None:
             super().__setitem__(key[rows], value[rows])
             raise Killed
 
-    whole = IndexFile.slot_array
+    whole = IndexFileWriter.slot_view
 
-    def slot_array(self: IndexFile, *, writable: bool = False) -> Any:
-        array = whole(self, writable=writable)
-        return array.view(Slots) if writable else array
+    def slot_view(self: IndexFileWriter) -> Any:
+        return whole(self).view(Slots)
 
     monkeypatch.setattr(mmap, "mmap", Map)
-    monkeypatch.setattr(IndexFile, "slot_array", slot_array)
+    monkeypatch.setattr(IndexFileWriter, "slot_view", slot_view)
 
 
 def put_scalars(store: MessageStore, acknowledged: list[Any]) -> None:

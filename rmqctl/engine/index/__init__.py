@@ -5,6 +5,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.index.geometry`
 - :mod:`~rmqctl.engine.index.header`
 - :mod:`~rmqctl.engine.index.indexfile`
+- :mod:`~rmqctl.engine.index.indexfilewriter`
 - :mod:`~rmqctl.engine.index.indexservice`
 - :mod:`~rmqctl.engine.index.indexwriter`
 - :mod:`~rmqctl.engine.index.links`

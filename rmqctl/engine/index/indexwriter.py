@@ -13,7 +13,7 @@ from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.writing import Forced, remove_file
 from rmqctl.engine.index.header import IndexHeader, first_header
-from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.mending import repair
 from rmqctl.errors import UsageError
@@ -85,20 +85,20 @@ class IndexServiceWriter(IndexService):
         #: The kernel, where it shall store the items of single messages.
         self.kernel: ModuleType | None = None
         #: The newest file, where it is open.
-        self.newest: IndexFile | None = None
+        self.newest: IndexFileWriter | None = None
 
-    def last(self) -> IndexFile | None:
+    def last(self) -> IndexFileWriter | None:
         """The newest file, open for writing; None when there is none."""
         if self.newest is None and self.paths:
             mapped = MappedFile.open_writable(self.root, self.paths[-1])
-            self.newest = IndexFile(mapped, self.geometry)
+            self.newest = IndexFileWriter(mapped, self.geometry)
         return self.newest
 
-    def open_writable(self, path: Path) -> IndexFile:
+    def open_writable(self, path: Path) -> IndexFileWriter:
         """Opens one file for writing. This service has it open nowhere else then; the caller closes
         it."""
         self.close()
-        return IndexFile(MappedFile.open_writable(self.root, path), self.geometry)
+        return IndexFileWriter(MappedFile.open_writable(self.root, path), self.geometry)
 
     def remove(self, path: Path) -> None:
         """Removes a file for good. Raises what
@@ -120,7 +120,7 @@ class IndexServiceWriter(IndexService):
             before.close()
         repair(last, store_timestamp_at, previous)
 
-    def last_or_new(self) -> IndexFile:
+    def last_or_new(self) -> IndexFileWriter:
         """The file for the next item (``IndexService#getAndCreateLastIndexFile``).
 
         :raises CannotWrite: a new one is needed and cannot be made.
@@ -149,9 +149,9 @@ class IndexServiceWriter(IndexService):
         self.newest = fresh
         return fresh
 
-    def _new_file(self, mapped: MappedFile) -> IndexFile:
+    def _new_file(self, mapped: MappedFile) -> IndexFileWriter:
         if not self._is_new:
-            return IndexFile(mapped, self.geometry)
+            return IndexFileWriter(mapped, self.geometry)
         from rmqctl.engine.index.newindexfile import NewIndexFile
 
         return NewIndexFile(mapped, self.geometry)

@@ -20,7 +20,7 @@ from rmqctl.kernel import module as compiled
 if TYPE_CHECKING:
     from rmqctl.engine.dispatch.batches import KeyBatch
     from rmqctl.engine.index.header import NewItems
-    from rmqctl.engine.index.indexfile import IndexFile
+    from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 
 _NO_ITEM = 0
 
@@ -100,11 +100,11 @@ def item_dtype() -> np.dtype[np.void]:
     return dtype_of(layouts.INDEX_ITEM)
 
 
-def store_batch(file: IndexFile, keys: KeyBatch, run: NewItems) -> int:
+def store_batch(file: IndexFileWriter, keys: KeyBatch, run: NewItems) -> int:
     """Stores a batch of items, then their slots. Both have their disk blocks already. Returns how
     many of the slots were empty."""
     number = np.arange(run.number, run.number + run.added, dtype=np.int32)
-    slots = file.slot_array(writable=True)
+    slots = file.slot_view()
     slot = keys.key_hash.astype(np.int64) % file.geometry.hash_slot_num
     links = link_items(slot, number, slots, run.number)
     items = np.zeros(run.added, item_dtype())

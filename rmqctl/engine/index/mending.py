@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 from rmqctl.engine.index.header import HEADER, ITEM, SLOT, IndexHeader, IndexItem, first_header
 from rmqctl.engine.index.indexfile import ITEMS_AT_ONCE, IndexFile
+from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 
 #: More uncounted items than one bulk of a killed writer can leave.
 _MOST_UNCOUNTED = 1 << 20
 
 
 def repair(
-    index: IndexFile,
+    index: IndexFileWriter,
     store_timestamp_at: Callable[[int], int | None],
     previous: IndexHeader | None = None,
 ) -> int:
@@ -96,7 +97,7 @@ def _header_of_counted(
     if begin is not None:
         header = header._replace(begin_phy_offset=oldest, begin_timestamp=begin)
     if was_cut:
-        header = header._replace(hash_slot_count=int((index.slot_array() > 0).sum()))
+        header = header._replace(hash_slot_count=int((index.slots() > 0).sum()))
     return header
 
 
@@ -129,7 +130,7 @@ def is_linked(index: IndexFile) -> bool:
     for items, previous in _linked(index, kept, slots):
         if not np.array_equal(items["prev_index_no"], previous):
             return False
-    same = bool((index.slot_array() == slots).all())
+    same = bool((index.slots() == slots).all())
     header = index.header
     return (
         same
@@ -139,7 +140,9 @@ def is_linked(index: IndexFile) -> bool:
     )
 
 
-def keep(index: IndexFile, kept: int, store_timestamp_at: Callable[[int], int | None]) -> None:
+def keep(
+    index: IndexFileWriter, kept: int, store_timestamp_at: Callable[[int], int | None]
+) -> None:
     """Keeps the first ``kept`` items, at least one, and makes links, slots and header right for
     them. Everything behind them becomes zeros.
 
@@ -155,15 +158,14 @@ def keep(index: IndexFile, kept: int, store_timestamp_at: Callable[[int], int | 
         for row, link in zip(rows.tolist(), previous[rows].tolist(), strict=True):
             _store(index, index.geometry.item_position(first + row) + ITEM.size - 4, link)
         first += len(items)
-    stored = index.slot_array().astype(np.int32)
+    stored = index.slots().astype(np.int32)
     for slot in np.flatnonzero(stored != slots).tolist():
         _store(index, index.geometry.slot_position(slot), int(slots[slot]))
     header = index.header._replace(index_count=kept + 1, hash_slot_count=int((slots > 0).sum()))
     oldest, newest = index.item(1).physical_offset, index.item(kept).physical_offset
     begin, end = store_timestamp_at(oldest), store_timestamp_at(newest)
-    if (
-        end is None
-    ):  # The log has lost the record. The item has its second, but the first item has none.
+    if end is None:
+        # The log has lost the record. The item has its second, but the first item has none.
         seconds = index.item(kept).time_diff_seconds if kept > 1 else 0
         end = header.begin_timestamp + seconds * 1000 + 999
     if begin is not None:
@@ -174,7 +176,7 @@ def keep(index: IndexFile, kept: int, store_timestamp_at: Callable[[int], int | 
     index.mapped.clear(index.geometry.item_position(kept + 1))
 
 
-def _store(index: IndexFile, position: int, value: int) -> None:
+def _store(index: IndexFileWriter, position: int, value: int) -> None:
     """Stores a slot, or the link of an item."""
     index.mapped.reserve(position, SLOT.size)
     index.mapped.write(position, SLOT.pack(value))

@@ -17,7 +17,7 @@ from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.writeback import begin_writing
 from rmqctl.engine.index.header import IndexHeader, time_diff_seconds
-from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 from rmqctl.engine.index.newslots import new_slots
 
 #: Slots in a piece. A piece of which all slots are empty is not written.
@@ -33,7 +33,7 @@ _WRITTEN_AT_ONCE = 1 << 19
 _BEGUN_AT_ONCE = 1 << 21
 
 
-class NewIndexFile(IndexFile):
+class NewIndexFile(IndexFileWriter):
     """An index file in the making, as the module says. :meth:`flush` makes it whole."""
 
     def __init__(self, mapped: MappedFile, geometry: Geometry) -> None:
@@ -48,14 +48,14 @@ class NewIndexFile(IndexFile):
     def put_keys(
         self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
     ) -> int:
-        """:meth:`IndexFile.put_keys`. Raises what :meth:`put_key_batch` raises."""
+        """:meth:`IndexFileWriter.put_keys`. Raises what :meth:`put_key_batch` raises."""
         offsets = np.full(len(key_hashes), physical_offset, np.int64)
         stamps = np.full(len(key_hashes), store_timestamp, np.int64)
         return self.put_key_batch(KeyBatch(np.array(key_hashes, np.int32), offsets, stamps), 0)
 
     def put_key_batch(self, keys: KeyBatch, start: int) -> int:
-        """:meth:`IndexFile.put_key_batch`. :raises OSError: the disk is full; the file is of no
-        use."""
+        """:meth:`IndexFileWriter.put_key_batch`. :raises OSError: the disk is full; the file is of
+        no use."""
         header = self.header
         end = min(len(keys.key_hash), start + self.geometry.index_num - header.index_count)
         if end <= start:
@@ -111,7 +111,7 @@ class NewIndexFile(IndexFile):
         self.mapped.flush()
 
     def flush_full(self) -> None:
-        """:meth:`IndexFile.flush_full`; frees the memory of the slots. Raises what :meth:`flush`
-        raises."""
+        """:meth:`IndexFileWriter.flush_full`; frees the memory of the slots. Raises what
+        :meth:`flush` raises."""
         self.flush()
         self._slots = new_slots(0)

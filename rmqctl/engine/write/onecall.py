@@ -25,7 +25,7 @@ from rmqctl.engine.write.flags import NO_FLAG
 from rmqctl.engine.write.stats import PUT_TIME_CLASSES
 
 if TYPE_CHECKING:
-    from rmqctl.engine.index.indexfile import IndexFile
+    from rmqctl.engine.index.indexfilewriter import IndexFileWriter
     from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.write.context import WriteContext
     from rmqctl.engine.write.put import MessagePutter
@@ -94,7 +94,7 @@ class OneCallPutter:
         self._form: RecordForm | None = None
         self._reserved = (-1, -1)
         #: The index file of the last put.
-        self._index_file: IndexFile | None = None
+        self._index_file: IndexFileWriter | None = None
 
     def put_message(self, message: MessageExtBrokerInner, flush: bool) -> PutMessageResult:
         """``MessageStore.put_message``: in one call if nothing is unusual about the message and its

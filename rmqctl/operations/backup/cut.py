@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.index.mending import keep
 from rmqctl.engine.index.recovery import items_before
@@ -138,7 +139,7 @@ def index_before(
         if index.is_full and index.header.end_phy_offset < limit:
             return Content(mapped)
         try:
-            index = IndexFile(copied(mapped), geometry)
+            index = IndexFileWriter(copied(mapped), geometry)
         finally:
             mapped.close()
         kept = items_before(index, limit)

@@ -16,7 +16,7 @@ from formats.geometry import Geometry
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.header import IndexHeader, first_header
-from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 from rmqctl.errors import InternalError
 from rmqctl.spark.mend.facts import Gathered, arrow_batches, keys_of, rows_of
 from rmqctl.spark.mend.rebuildjob import Job, PartNote, attempt_of, prefix_sums, put_in_place
@@ -107,7 +107,7 @@ def _write_index_file(
     """Writes one file from its keys in order. They are preceded by the last key of the file
     before."""
     attempt = attempt_of(job)
-    file: IndexFile | None = None
+    file: IndexFileWriter | None = None
     previous: IndexHeader | None = None
     try:
         for row in rows:
@@ -119,7 +119,7 @@ def _write_index_file(
             if file is None:
                 head = first_header(previous).pack()
                 mapped = MappedFile.create(attempt, attempt / name, geometry.file_size, head=head)
-                file = IndexFile(mapped, geometry)
+                file = IndexFileWriter(mapped, geometry)
             taken = file.put_key_batch(keys, 0)
             if taken < len(keys.key_hash):
                 raise InternalError(reason=f"the index file {name} was planned too small")

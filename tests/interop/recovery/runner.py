@@ -146,7 +146,7 @@ class Faults:
     def _guard_maps(self) -> None:
         import numpy as np
 
-        from rmqctl.engine.index.indexfile import IndexFile
+        from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 
         faults, real = self, mmap.mmap
 
@@ -174,14 +174,13 @@ class Faults:
 
                 faults.change(store)
 
-        whole = IndexFile.slot_array
+        whole = IndexFileWriter.slot_view
 
-        def slot_array(index_file: IndexFile, *, writable: bool = False) -> Any:
-            array = whole(index_file, writable=writable)
-            return array.view(Slots) if writable else array
+        def slot_view(index_file: IndexFileWriter) -> Any:
+            return whole(index_file).view(Slots)
 
         mmap.mmap = Map  # type: ignore[misc]
-        IndexFile.slot_array = slot_array  # type: ignore[assignment,method-assign]
+        IndexFileWriter.slot_view = slot_view  # type: ignore[assignment,method-assign]
 
 
 def serve() -> None:
