@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING
 from rmqctl.cli.meant import near
 
 if TYPE_CHECKING:
-    from rmqctl.cli.settings import Settings
     from rmqctl.engine.messagestore import MessageStore
 
 
-def note_absent_topic(settings: Settings, store: MessageStore, topic: str | None) -> bool:
-    """Says when no queue is of ``topic``, and no topic of config/topics.json; whether it did."""
-    if topic is None or settings.quiet:
-        return False
+def absent_topic(store: MessageStore, topic: str) -> str | None:
+    """A note about a topic of which there is no queue, and which config/topics.json does not have;
+    None when there is such a topic."""
     known = _topics(store)
     if topic in known:
-        return False
-    settings.note(f"note: the store has no queue of topic {topic!r}{meant_topic(topic, known)}")
-    return True
+        return None
+    return f"note: the store has no queue of topic {topic!r}{meant_topic(topic, known)}"
 
 
 def meant_topic(topic: str, known: set[str]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -111,7 +112,7 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
         from rmqctl.cli.place import place_of
 
         where, conf = place_of(root, broker_conf)
-        return function(told._replace(root=where, broker_conf=conf), **options)
+        return function(replace(told, root=where, broker_conf=conf), **options)
 
     return run
 
@@ -141,7 +142,7 @@ def two_stores(function: Callable[..., int | None]) -> Callable[..., int | None]
         if len(stores) == 1:
             stores = (place_of(None, broker_conf).root if root is None else root, *stores)
         named, conf = places_of(stores, broker_conf, is_shared=True)
-        settings = told._replace(root=Path(named[0]), broker_conf=conf)
+        settings = replace(told, root=Path(named[0]), broker_conf=conf)
         return function(settings, other=Path(named[1]), **options)
 
     return run

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -41,7 +42,7 @@ def watch_options(function: F) -> F:
 def watch(settings: Settings, main_type: str, interval: float, ask: Question) -> int:
     """Opens the store, prints what ``ask`` answers, waits, and does so again until a signal
     comes."""
-    settings = settings._replace(paged=False)
+    settings = replace(settings, paged=False)
     with ExitStack() as stack:
         following = stack.enter_context(Following(interval))
         is_table = settings.format == "table"

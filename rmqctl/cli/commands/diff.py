@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,6 @@ def command(settings: Settings, other: Path) -> int:
 
     Prints rows of type difference, then a summary. One broker.conf applies to both.
     """
-    from rmqctl.engine.files.lock import is_locked
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.operations.look.diff import Diff
 
@@ -42,11 +42,7 @@ def command(settings: Settings, other: Path) -> int:
         for store in (a, b):
             settings.note_config(store)
             settings.note_queues(store)
-            if is_locked(store.root):
-                settings.note(
-                    f"note: another process holds the lock of {store.root}: what it stores "
-                    "meanwhile may count as a difference."
-                )
+            settings.note_in_use(store.root, "what it stores meanwhile may count as a difference.")
         diff = Diff(a, b)
         with settings.writer("difference") as writer:
             with settings.progress("diff: log", diff.compared_bytes, writer) as advance:
@@ -71,7 +67,7 @@ def _log_directories(settings: Settings, other: Path) -> tuple[dict[str, Any], M
     if not _is_same(named, other) or _is_same(named, settings.root):
         return {}, own
     names = ("store_path_root_dir", "store_path_commit_log", "read_only_commit_log_store_paths")
-    return {name: getattr(own, name) for name in names}, settings._replace(root=other).config
+    return {name: getattr(own, name) for name in names}, replace(settings, root=other).config
 
 
 def _is_same(one: str, other: Path) -> bool:

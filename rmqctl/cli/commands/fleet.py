@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,7 +211,7 @@ def _check_outside(settings: Settings, options: dict[str, Any], stores: list[Fle
     """:raises click.UsageError: what is written would become a part of one of the stores."""
     from rmqctl.cli.outside import check_outside
 
-    each = [settings._replace(root=Path(one.path), broker_conf=one.broker_conf) for one in stores]
+    each = [replace(settings, root=Path(one.path), broker_conf=one.broker_conf) for one in stores]
     for name in ("report", "state"):
         if options[name] is not None:
             check_outside(f"--{name}", options[name], each)

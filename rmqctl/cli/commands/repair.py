@@ -106,7 +106,6 @@ def command(
 def _plan(settings: Settings, target: Path, jobs: int) -> int:
     from rmqctl.cli.advice import line_for
     from rmqctl.cli.outside import check_outside, check_place
-    from rmqctl.engine.files.lock import is_locked
     from rmqctl.errors import OutputExists
     from rmqctl.operations.repair import rows
     from rmqctl.operations.repair.plan import make_plan
@@ -116,11 +115,9 @@ def _plan(settings: Settings, target: Path, jobs: int) -> int:
     if target.is_symlink() or target.exists():
         raise OutputExists(path=str(target))
     check_place(target)
-    if is_locked(settings.root):
-        settings.note(
-            "note: another process holds the store's lock: a plan that is made while a broker "
-            "writes does not fit when it has stopped."
-        )
+    settings.note_in_use(
+        settings.root, "a plan that is made while a broker writes does not fit when it has stopped."
+    )
     with settings.writer("repair_step") as writer:
         total = settings.log_bytes()
         with settings.progress("repair: check", total, writer) as advance:

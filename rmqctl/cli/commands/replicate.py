@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,7 @@ def command(
     if access_key is not None and acl_file is None:
         raise click.UsageError("--access-key names an account of --acl-file: give both.")
     credentials = None if acl_file is None else load_credentials(acl_file, access_key)
-    settings = settings._replace(root=Path(to), broker_conf=None)
+    settings = replace(settings, root=Path(to), broker_conf=None)
     with settings.writer("replicated", live=True) as writer:
         told = _Told(settings, writer)
         with settings.quiet_progress("recovery") as progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,17 +73,12 @@ def command(
     RMQCTL=lost, for places where a broker would skip messages after it (passed_over in the
     summary). An interrupted run continues when it is run again.
     """
-    from rmqctl.engine.files.lock import is_locked
     from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
     from rmqctl.operations.mend.salvagerows import Report
 
-    others = [] if other is None else [settings._replace(root=other, broker_conf=None)]
+    others = [] if other is None else [replace(settings, root=other, broker_conf=None)]
     check_outside("--output", output, [settings, *others])
-    if is_locked(settings.root):
-        settings.note(
-            "note: another process holds the store's lock: what it stores from now on is not in "
-            "the new store."
-        )
+    settings.note_in_use(settings.root, "what it stores from now on is not in the new store.")
     threads = jobs_of({"jobs": jobs, "master": None})
     wanted = Salvage(settings.root, settings.config, output, other, placeholders, threads)
     with settings.writer("lost") as writer:
