@@ -49,6 +49,8 @@ IPV6_SIZE: Final = 16
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 KEY_SEPARATOR: Final = " "
+INDEX_TAG_TYPE: Final = "T"
+"""5.4 and later index a message's tags as the key `T#tags` (`IndexService#buildIndex`)."""
 MULTI_DISPATCH_QUEUE_SPLITTER: Final = ","
 LMQ_PREFIX: Final = "%LMQ%"
 

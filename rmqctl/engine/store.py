@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from formats.constants import LONG_MAX
 from formats.text import index_key_hash
-from rmqctl.engine.dispatch.rules import Dispatcher, message_keys
+from rmqctl.engine.dispatch.rules import Dispatcher, is_indexed_under
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.index.indexservice import IndexService, QueryItem
@@ -27,7 +27,7 @@ from rmqctl.engine.queue.queuetable import ConsumeQueueTable, QueuesSeen, open_q
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import batch_queue_file_size, commit_log_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.laterversions import batch_topics, compacted_topics, record_form
+from rmqctl.engine.state.laterversions import record_form
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
@@ -85,9 +85,9 @@ class Store:
         self._form: RecordForm | None = None
         self._check()
         self.had_abort = (self.root / paths.ABORT).exists()
+        self.dispatcher = Dispatcher.of_store(self.root, self.config)
         #: Topics of which a broker of 5.x keeps only the latest message of each key.
-        self.compacted_topics = compacted_topics(self.root)
-        self.dispatcher = Dispatcher(self.config, batch_topics(self.root), self.compacted_topics)
+        self.compacted_topics = self.dispatcher.compacted_topics
         self.commit_log = self._open_log()
         self.queues = self._open_queues()
         self.index = self._open_index()
@@ -319,7 +319,7 @@ class Store:
             matches = (
                 record is not None
                 and record.topic == topic
-                and key in message_keys(record.properties)
+                and is_indexed_under(record.properties, key)
             )
             yield KeyMatch(hit, record, matches)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "RMQCTL_KERNEL"
 #: The version of the interface to the kernel. src/python/mod.rs has the same number.
-_INTERFACE = 23
+_INTERFACE = 24
 
 
 class Kernel(NamedTuple):

@@ -50,7 +50,9 @@ PlainPart = tuple[
 ]
 
 class Scanner:
-    def __init__(self, *, check: bool, properties: bool, threads: int) -> None: ...
+    def __init__(
+        self, *, check: bool, properties: bool, indexes_tags: bool, threads: int
+    ) -> None: ...
     def starts(
         self,
         buffer: object,
@@ -180,6 +182,7 @@ class Appender:
         usual: object | None,
         shortest_properties: int,
         largest_record: int,
+        indexes_tags: bool,
         classes: tuple[type, type] | None,
     ) -> None: ...
     def admit(self, topic: str, queue_id: int, next: int, limit: int) -> int: ...
@@ -306,6 +309,7 @@ class SingleAppender:
         *,
         shortest_properties: int,
         largest_record: int,
+        indexes_tags: bool,
         classes: tuple[type, type],
         parts: object,
         answers: object,

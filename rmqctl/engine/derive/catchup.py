@@ -165,7 +165,8 @@ class CatchUp:
         tuning = ScanTuning(window_bytes=(_WINDOW_BYTES, _WINDOW_BYTES), first_records=1 << 14)
         # One scanner for all bulks: it keeps its table of topics.
         if self._scanner is None:
-            self._scanner = Scanner(self._log, tuning=tuning)
+            indexes_tags = self._derived.dispatcher.indexes_tags
+            self._scanner = Scanner(self._log, indexes_tags=indexes_tags, tuning=tuning)
         for entry in self._scanner.scan(start, end):
             if isinstance(entry, Batch):
                 self._derived.dispatch_batch(entry, restoring=restoring)

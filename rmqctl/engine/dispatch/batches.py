@@ -38,8 +38,8 @@ class KeyBatch(NamedTuple):
     """Index keys of a batch in the order of their index items: parallel arrays of shape
     ``(keys,)``.
 
-    ``key_hash`` is int32 and never negative. ``physical_offset`` and ``store_timestamp`` (ms) are
-    int64 and those of the key's record.
+    ``key_hash`` is int32 and never negative, except in :func:`marked_key_batch`.
+    ``physical_offset`` and ``store_timestamp`` (ms) are int64 and those of the key's record.
     """
 
     key_hash: NDArray[np.int32]
@@ -55,6 +55,14 @@ class KeyBatch(NamedTuple):
             return batches[0]
         hashes, offsets, stamps = zip(*batches, strict=True)
         return cls(np.concatenate(hashes), np.concatenate(offsets), np.concatenate(stamps))
+
+    def of_rows(self, rows: NDArray[np.int64]) -> KeyBatch:
+        """The keys of some rows (int64), as copies."""
+        return KeyBatch(self.key_hash[rows], self.physical_offset[rows], self.store_timestamp[rows])
+
+    def unmarked(self) -> KeyBatch:
+        """The keys of a :func:`marked_key_batch` with the hashes of their items."""
+        return self._replace(key_hash=self.key_hash ^ (self.key_hash >> 31))
 
     def part(self, start: int, end: int) -> KeyBatch:
         """The keys ``[start, end)``, as views."""
@@ -189,7 +197,14 @@ def _delayed(batch: Batch) -> dict[int, str]:
 
 
 def key_batch(batch: Batch | Plain) -> KeyBatch:
-    """:meth:`Dispatcher.keys` for every record of a batch, or of plain records with their keys."""
+    """:meth:`Dispatcher.keys` for every record of a batch, or of plain records with their keys. The
+    scan has the dispatcher's ``indexes_tags``."""
+    keys = marked_key_batch(batch)
+    return keys.unmarked() if batch.topics.indexes_tags else keys
+
+
+def marked_key_batch(batch: Batch | Plain) -> KeyBatch:
+    """:func:`key_batch` with the hashes of tags still complemented, as the scan gives them."""
     from rmqctl.engine.scan.plain import Plain
 
     if isinstance(batch, Plain):

@@ -8,6 +8,7 @@ record, :func:`unit_batch` and :func:`key_batch` for a scanner's batch. Both giv
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
@@ -15,6 +16,7 @@ from formats.text import index_key_hash, is_blank, java_int, java_long, java_spl
 from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state import laterversions
 
 if TYPE_CHECKING:
     from rmqctl.engine.queue.batchqueue import BatchUnit
@@ -55,6 +57,7 @@ class Dispatcher:
         (``ConsumeQueueStore#queueTypeShouldBe``).
     :param compacted_topics: topics (5.x) of which a broker copies the messages while it dispatches;
         rmqctl does not make these copies.
+    :param indexes_tags: messages get an index item of their tags, as since 5.4.
     """
 
     def __init__(
@@ -62,7 +65,10 @@ class Dispatcher:
         config: MessageStoreConfig,
         batch_topics: frozenset[str] = frozenset(),
         compacted_topics: frozenset[str] = frozenset(),
+        *,
+        indexes_tags: bool = False,
     ) -> None:
+        self.indexes_tags = indexes_tags
         self.batch_topics = batch_topics
         self.compacted_topics = compacted_topics
         self.delay_levels = config.delay_levels()
@@ -70,6 +76,16 @@ class Dispatcher:
         # broker.conf it counts as on, and the record itself decides.
         self.is_multi = _is_on(config, "enable_multi_dispatch")
         self.has_light_queues = _is_on(config, "enable_lmq")
+
+    @classmethod
+    def of_store(cls, root: Path, config: MessageStoreConfig) -> Dispatcher:
+        """Dispatch as the brokers that have run on the store at ``root`` do it."""
+        return cls(
+            config,
+            laterversions.batch_topics(root),
+            laterversions.compacted_topics(root),
+            indexes_tags=laterversions.indexes_tags(root),
+        )
 
     def why_not(self, topic: str) -> str:
         """Why messages of a topic cannot be dispatched here as a broker would; empty if they
@@ -182,13 +198,16 @@ class Dispatcher:
         return 0 if self.has_light_queues and name.startswith(constants.LMQ_PREFIX) else queue_id
 
     def keys(self, record: Record, properties: dict[str, str] | None = None) -> list[int]:
-        """Key hashes of a record in the order of their items: UNIQ_KEY, then each of KEYS.
-        ``properties`` as in :meth:`units`."""
+        """Key hashes of a record in the order of their items: UNIQ_KEY, then each of KEYS, and the
+        tags where they are indexed. ``properties`` as in :meth:`units`."""
         if record.transaction_type == constants.TRANSACTION_ROLLBACK_TYPE:
             return []
         topic = record.topic
         properties = record.properties if properties is None else properties
-        return [index_key_hash(topic, key) for key in message_keys(properties)]
+        keys = message_keys(properties)
+        if self.indexes_tags:
+            keys += tags_key(properties)
+        return [index_key_hash(topic, key) for key in keys]
 
 
 def multi_split(text: str) -> list[str]:
@@ -221,6 +240,18 @@ def message_keys(properties: dict[str, str]) -> list[str]:
     unique = properties.get(constants.PROPERTY_UNIQ_KEY)
     keys = properties.get(constants.PROPERTY_KEYS, "").split(constants.KEY_SEPARATOR)
     return ([unique] if unique is not None else []) + [key for key in keys if key]
+
+
+def tags_key(properties: dict[str, str]) -> list[str]:
+    """The key under which 5.4 and later index a message's tags (``IndexService#buildKey``); empty
+    without tags."""
+    tags = properties.get(constants.PROPERTY_TAGS)
+    return [f"{constants.INDEX_TAG_TYPE}#{tags}"] if tags else []
+
+
+def is_indexed_under(properties: dict[str, str], key: str) -> bool:
+    """Whether an index item of this key can be a message's, in a store of any version."""
+    return key in message_keys(properties) or key in tags_key(properties)
 
 
 def has_bad_delay(topic: str, properties: dict[str, str]) -> bool:

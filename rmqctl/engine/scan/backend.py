@@ -58,7 +58,7 @@ class ScanBackend(Protocol):
         """A reader for one scan. ``check`` and ``properties`` are those of
         :class:`~rmqctl.engine.scan.scanner.Scanner`.
 
-        :param topics: gives topics their numbers.
+        :param topics: gives topics their numbers, and says whether tags are keys, too.
         :param plain: the reader may pass over plain records, and notes this of them.
         """
 

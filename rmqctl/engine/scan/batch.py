@@ -23,9 +23,10 @@ class Batch:
     are in bytes; a negative one in a record becomes 0. ``tags_code`` is the hash of the tags,
     sign-extended.
 
-    ``key_row`` (int64, ascending) and ``key_hash`` (int32, never negative) are parallel to each
-    other, with one item per index key, also of rolled back records. Keys of a record are in the
-    order of its index items. ``malformed`` are the rows whose properties do not parse, and
+    ``key_row`` (int64, ascending) and ``key_hash`` (int32) are parallel to each other, with one
+    item per index key, also of rolled back records. Keys of a record are in the order of its index
+    items. The key of its tags, which only a scan with ``indexes_tags`` gives, is marked: its hash
+    is complemented, and so negative. ``malformed`` are the rows whose properties do not parse, and
     ``multi_dispatch_rows`` the rows that name extra queues: both int64, ascending. ``delay_levels``
     maps rows to the text of their DELAY property, from which dispatch takes a delayed message's
     time (:func:`~rmqctl.engine.dispatch.batches.unit_batch`).

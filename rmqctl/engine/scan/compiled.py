@@ -76,7 +76,12 @@ class CompiledReader:
     ) -> None:
         self._plain = plain
         self._closely = _CLOSELY
-        self._scanner = kernel(check=check, properties=properties, threads=tuning.threads)
+        self._scanner = kernel(
+            check=check,
+            properties=properties,
+            indexes_tags=topics.indexes_tags,
+            threads=tuning.threads,
+        )
         self._topics = topics
         self._most_rows = tuning.batch_records
         self._threads = tuning.threads

@@ -61,7 +61,8 @@ class PropertyColumns:
     """What dispatch needs from the properties of a batch.
 
     ``tags_code`` (int64) has one item per row. ``key_row`` (int64, ascending) is parallel to
-    ``key_hash`` (int32); keys of a row are in the order of its index items. ``malformed`` and
+    ``key_hash`` (int32, marked as in :class:`~rmqctl.engine.scan.batch.Batch`); keys of a row are
+    in the order of its index items. ``malformed`` and
     ``multi_dispatch_rows`` are rows (int64, ascending); the first are only found with ``check``.
     ``delay_levels`` maps rows to the text of their DELAY.
     """
@@ -131,17 +132,25 @@ def scan(
     tuning: ScanTuning = DEFAULT,
     *,
     check: bool,
+    tags_prefix: Codes | None = None,
 ) -> PropertyColumns:
     """Reads the properties of every row, at ``start`` and of ``length`` bytes (int64, ascending).
 
-    ``key_prefix`` (uint32) is the hash of ``topic#`` for each row. With ``check`` rows with a
-    :func:`properties_problem` are reported.
+    ``key_prefix`` (uint32) is the hash of ``topic#`` for each row, and ``tags_prefix`` that of
+    ``topic#T#``, if tags are keys, too. With ``check`` rows with a :func:`properties_problem` are
+    reported.
     """
     values, malformed = _located(data, start, length, tuning, check=check)
     columns = PropertyColumns.empty(len(start))
     tagged, at, size = values.of(_TAGS)
     columns.tags_code[tagged] = hash_codes(data, at, size, tuning=tuning).view(np.int32)
     columns.key_row, columns.key_hash = _keys(data, values, key_prefix, tuning)
+    if tags_prefix is not None:
+        # Behind the other keys of the row.
+        place = np.searchsorted(columns.key_row, tagged, "right")
+        marked = ~_index_hash(hash_codes(data, at, size, tags_prefix[tagged], tuning))
+        columns.key_row = np.insert(columns.key_row, place, tagged)
+        columns.key_hash = np.insert(columns.key_hash, place, marked)
     delayed, at, size = values.of(_DELAY)
     columns.delay_levels = {
         row: decode_utf8(_text(data, low, many))

@@ -97,6 +97,7 @@ class PureReader:
         count = len(fields["position"])
         found = PropertyColumns.empty(count)
         if self._properties:
+            tags_prefix = self._topics.tags_prefix_array()
             found = self._backend.properties(
                 data,
                 fields["properties_position"],
@@ -104,6 +105,7 @@ class PureReader:
                 self._topics.key_prefix_array()[fields["topic_id"]],
                 self._tuning,
                 check=self._check,
+                tags_prefix=None if tags_prefix is None else tags_prefix[fields["topic_id"]],
             )
         elif self._check:
             found.delay_levels = delays_to_look_at(data, self._topics, fields)

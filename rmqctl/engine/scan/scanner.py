@@ -36,6 +36,8 @@ class Scanner:
     :param check: also compares body CRCs and finds malformed properties.
     :param properties: False if neither tags codes nor keys are wanted; then ``check`` only looks at
         delay levels.
+    :param indexes_tags: as of :class:`~rmqctl.engine.dispatch.rules.Dispatcher`: keys of tags are
+        wanted, too.
     :param backend: None: the one that :mod:`rmqctl.kernel` chooses.
     """
 
@@ -45,11 +47,12 @@ class Scanner:
         *,
         check: bool = False,
         properties: bool = True,
+        indexes_tags: bool = False,
         tuning: ScanTuning = DEFAULT,
         backend: ScanBackend | None = None,
     ) -> None:
         self.log = log
-        self.topics = TopicTable()
+        self.topics = TopicTable(indexes_tags=indexes_tags)
         self._tuning = tuning
         # Only the pure backend reads entries of DLedger: few logs have them.
         self._backend = PURE if log.files.framed else backend or chosen()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.constants import INDEX_TAG_TYPE
 from formats.text import decode_utf8, string_hash_code
 from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.scan.columns import Bytes, Ints, padded
@@ -28,7 +29,9 @@ class TopicTable:
     #: Whether different bytes with the same decoded name get the same number.
     joins_names = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, indexes_tags: bool = False) -> None:
+        """:param indexes_tags: records have an index item of their tags, as since 5.4."""
+        self.indexes_tags = indexes_tags
         self.names: list[str] = []
         self._id_by_bytes: dict[bytes, int] = {}
         self._id_by_name: dict[str, int] = {}
@@ -65,6 +68,16 @@ class TopicTable:
     def key_prefix_array(self) -> NDArray[np.uint32]:
         """``hashCode`` of ``topic#`` for each topic: uint32, by topic number, a view."""
         return self._key_prefix[: len(self.names)]
+
+    def tags_prefix_array(self) -> NDArray[np.uint32] | None:
+        """``hashCode`` of ``topic#T#`` for each topic: uint32, by topic number; None if tags are
+        not indexed."""
+        if not self.indexes_tags:
+            return None
+        code = self.key_prefix_array()
+        for character in f"{INDEX_TAG_TYPE}#":
+            code = code * np.uint32(31) + np.uint32(ord(character))
+        return code
 
     def lookup(self, data: Bytes, start: Ints, length: Ints) -> Ints:
         """Numbers of the topics (none empty) at places in ``data`` (uint8); adds new ones.

@@ -327,6 +327,13 @@ def is_of_5(root: Path) -> bool:
     return (root / "timerwheel").is_file() or (root / "compaction").is_dir()
 
 
+def indexes_tags(root: Path) -> bool:
+    """Whether a broker of 5.4 or later has run on the store. It makes its RocksDB database when it
+    starts (``MessageRocksDBStorage``), and gives each message an index item of its tags."""
+    # Path's own raises without the right.
+    return os.path.isfile(root / "rocksdbstore" / _ROCKSDB_MARK)
+
+
 def abort_content(form: RecordForm) -> bytes:
     """The content of a new ``abort``: the process id, as in 5.x
     (``DefaultMessageStore#createTempFile``), or nothing, as in 4.9.3. It is only for people to

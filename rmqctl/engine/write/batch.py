@@ -55,7 +55,7 @@ class BatchPutter:
 
     def __init__(self, putter: MessagePutter, kernel: ModuleType) -> None:
         self._putter = putter
-        self._kernel = kernel_appender(putter.config, kernel)
+        self._kernel = kernel_appender(putter.config, kernel, indexes_tags=putter.indexes_tags)
         self._most = putter.config.max_message_size
         #: The buffer for records, as large as the largest batch so far.
         self._records = bytearray(min(self._most, _FIRST_ROOM))

@@ -111,7 +111,9 @@ class CompiledAppender(BulkAppender):
         """:param defaults: those of lines, if it is lines that are appended."""
         super().__init__(putter, source)
         self._most_records, self._most_bytes = _BULK_RECORDS, _BULK_BYTES
-        self._kernel = kernel_appender(putter.config, kernel, defaults)
+        self._kernel = kernel_appender(
+            putter.config, kernel, defaults, indexes_tags=putter.indexes_tags
+        )
         #: The queues that the kernel knows now, by their numbers.
         self._queues: list[tuple[str, int]] = []
         #: By queue: the queue offset before which units have disk space. Kept from bulk to bulk:
@@ -205,13 +207,18 @@ class CompiledAppender(BulkAppender):
 
 
 def kernel_appender(
-    config: MessageStoreConfig, kernel: ModuleType, defaults: LineDefaults | None = None
+    config: MessageStoreConfig,
+    kernel: ModuleType,
+    defaults: LineDefaults | None = None,
+    *,
+    indexes_tags: bool = False,
 ) -> Any:
-    """The kernel's part of an append to a store."""
+    """The kernel's part of an append to a store. ``indexes_tags`` as of :class:`Dispatcher`."""
     shortest, _, largest = record_lengths(config)
     return kernel.Appender(
         usual=defaults,
         shortest_properties=shortest,
         largest_record=largest,
+        indexes_tags=indexes_tags,
         classes=(MessageExtBrokerInner, PlainMessage),
     )

@@ -83,6 +83,7 @@ class OneCallPutter:
         self._kernel = kernel.SingleAppender(
             shortest_properties=shortest,
             largest_record=largest,
+            indexes_tags=putter.indexes_tags,
             classes=(MessageExtBrokerInner, PlainMessage),
             parts=_Parts(context.log, context.tail, table, context.derived, has_index),
             answers=_Answers(partial(object.__new__, PutMessageResult), PutMessageStatus.PUT_OK),

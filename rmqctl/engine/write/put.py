@@ -93,6 +93,11 @@ class MessagePutter:
         return self._tail
 
     @property
+    def indexes_tags(self) -> bool:
+        """Whether messages get an index item of their tags (:class:`Dispatcher`)."""
+        return self._dispatcher.indexes_tags
+
+    @property
     def has_plain_form(self) -> bool:
         """:attr:`RecordForm.is_plain` of the store's records."""
         return self.form.is_plain

@@ -66,7 +66,7 @@ class QuickPutter:
 
     def __init__(self, putter: MessagePutter, kernel: ModuleType) -> None:
         self._putter = putter
-        self._kernel = kernel_appender(putter.config, kernel)
+        self._kernel = kernel_appender(putter.config, kernel, indexes_tags=putter.indexes_tags)
         #: By queue: the queue offset before which units have disk space.
         self._limits: dict[tuple[str, int], int] = {}
         #: Physical offset up to which the log has disk space.

@@ -161,6 +161,7 @@ pub const RECORD_MAGIC_HEAD: &[u8] = &[0xda, 0xa3, 0x20];
 pub const NAME_VALUE_SEPARATOR: u8 = 1;
 pub const PROPERTY_SEPARATOR: u8 = 2;
 pub const KEY_SEPARATOR: u8 = 32;
+pub const INDEX_TAG_TYPE: u8 = 84;
 pub const PROPERTY_TAGS: &[u8] = b"TAGS";
 pub const PROPERTY_KEYS: &[u8] = b"KEYS";
 pub const PROPERTY_UNIQ_KEY: &[u8] = b"UNIQ_KEY";

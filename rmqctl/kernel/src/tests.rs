@@ -90,7 +90,7 @@ fn fill(
     let (most, limit) = (1000, data.len());
     let window = Window { position, limit, readable, file_from_offset: FILE };
     let wanted = Wanted { check: true, properties: true };
-    let mut topics: Vec<_> = (0..threads).map(|_| Topics::default()).collect();
+    let mut topics: Vec<_> = (0..threads).map(|_| Topics::new(false)).collect();
     let starts = parts::starts(data, window, count);
     let mut numbers = vec![0; starts.len() * most * ROW_BYTES];
     let rooms = numbers.chunks_exact_mut(most * ROW_BYTES).map(Ints::new).collect();

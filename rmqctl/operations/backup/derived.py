@@ -38,7 +38,8 @@ def wanted_before(store: MessageStore, limit: int) -> Wanted:
     start = max((at for at in starts if at <= limit - _BUSY_BYTES), default=min(starts, default=0))
     queues: dict[tuple[str, int], int] = {}
     keyed = -1
-    for entry in Scanner(log).scan(start, limit) if starts else ():
+    scanner = Scanner(log, indexes_tags=store.dispatcher.indexes_tags)
+    for entry in scanner.scan(start, limit) if starts else ():
         if not isinstance(entry, Batch):
             continue
         units = unit_batch(entry, store.dispatcher)

@@ -116,7 +116,11 @@ def _run(
 
     summary = MissingSummary()
     lost = max_gap = 0
-    scanner = Scanner(store.commit_log, tuning=ScanTuning(threads=jobs))
+    scanner = Scanner(
+        store.commit_log,
+        indexes_tags=store.dispatcher.indexes_tags,
+        tuning=ScanTuning(threads=jobs),
+    )
     # Closed, or a thread would go on reading a log that is let go of.
     with closing(scanner.scan(None, store.max_offset)) as entries:
         for entry in entries:

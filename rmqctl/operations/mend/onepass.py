@@ -19,7 +19,6 @@ from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.batchqueue import BatchQueueTableWriter
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.record.record import Damage, End
-from rmqctl.engine.state.laterversions import batch_topics
 from rmqctl.operations.mend.endedqueues import keep_ended_queues
 from rmqctl.operations.mend.filetimes import date_queue_files
 from rmqctl.operations.mend.rebuildplan import RebuildPlan
@@ -81,7 +80,7 @@ class _Builder:
         self._jobs = jobs
         self._summary = RebuildSummary()
         self._log = open_commit_log(plan.root, plan.config, plan.commit_log_file_size)
-        self._dispatcher = Dispatcher(plan.config, batch_topics(plan.root))
+        self._dispatcher = Dispatcher.of_store(plan.root, plan.config)
         queues = index = None
         if plan.queues:
             has_ext = plan.consume_queue_ext_file_size is not None
@@ -117,7 +116,11 @@ class _Builder:
         from rmqctl.engine.scan.scanner import Scanner
         from rmqctl.engine.scan.tuning import ScanTuning
 
-        scanner = Scanner(self._log, tuning=ScanTuning(threads=self._jobs))
+        scanner = Scanner(
+            self._log,
+            indexes_tags=self._dispatcher.indexes_tags,
+            tuning=ScanTuning(threads=self._jobs),
+        )
         entries, lost = self._entries(scanner), 0
         try:
             for entry in entries:
@@ -292,7 +295,7 @@ def finds_queue(plan: RebuildPlan) -> bool:
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.scanner import Scanner
 
-    dispatcher = Dispatcher(plan.config, batch_topics(plan.root))
+    dispatcher = Dispatcher.of_store(plan.root, plan.config)
     with closing(open_commit_log(plan.root, plan.config, plan.commit_log_file_size)) as log:
         scanner = Scanner(log)
         with closing(scanner.scan()) as entries:

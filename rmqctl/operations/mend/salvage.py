@@ -160,7 +160,7 @@ def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePl
                 raise UsageError(reason="the other store is this one: name another copy of it.")
             other = OtherLog(wanted.other, in_own_directory(wanted.config), log)
             undo.callback(other.close)
-        dispatcher = Dispatcher(config, batch_topics(root))
+        dispatcher = Dispatcher.of_store(root, config)
         queues = _queue_table(root, config)
         undo.callback(queues.close)
         doubts = Doubts(queues, dispatcher)

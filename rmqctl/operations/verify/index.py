@@ -7,7 +7,6 @@ difference it goes on at the next item that fits a key. Neighbours of one damage
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,8 @@ from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 from rmqctl.operations.verify.indexcursor import IndexCursor, and_more, neighbours
 from rmqctl.operations.verify.indexparts import KEYS_AT_ONCE, IndexPart, IndexStart
+from rmqctl.operations.verify.indexspans import Gap, SurplusItems
+from rmqctl.operations.verify.indextags import ExpectedKeys
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.rows.words import some
 
@@ -29,30 +30,8 @@ _NEAR = 64
 _INDEXED_LATER = "The next start of a broker dispatches these records, and indexes them."
 
 
-@dataclass(slots=True)
-class _SurplusItems:
-    """Neighbouring items of one kind that no key asks for; ``position`` (bytes in the file) and
-    ``physical_offset`` are those of the first."""
-
-    code: str
-    path: str
-    position: int
-    physical_offset: int
-    count: int = 1
-
-
-@dataclass(slots=True)
-class _Gap:
-    """Consecutive keys of the log that have no item; ``first`` and ``last`` are the physical
-    offsets of their records."""
-
-    first: int
-    last: int
-    keys: int
-
-
 class IndexChecker:
-    """Checks the index. Call :meth:`add` with the keys in log order, then :meth:`finish`.
+    """Checks the index. Call :meth:`add` with the marked keys in log order, then :meth:`finish`.
 
     Missing items of records that the next start of a broker dispatches are only behind, and no
     damage. A start dispatches the records that have no units, and after an unclean shutdown those
@@ -72,12 +51,14 @@ class IndexChecker:
         self._snapshot = snapshot
         self._has_files = bool(service.paths)
         self._started = False
+        # Whether messages have items of their tags here.
+        self._has_tags = snapshot.indexes_tags
         # Whether there may have been an older index file, which retention has removed.
         self._starts_late = snapshot.log_min > 0
         # Whether items may still come whose records retention has removed.
         self._expires = True
-        self._gap: _Gap | None = None
-        self._surplus: _SurplusItems | None = None
+        self._gap: Gap | None = None
+        self._surplus: SurplusItems | None = None
         self._pending: list[KeyBatch] = []
         self._pending_keys = 0
         self._told: list[Finding] = []
@@ -95,6 +76,7 @@ class IndexChecker:
     def _begin(self, start: IndexStart) -> None:
         self._started, self._expires = True, False
         self._last_offset, self._last_hashes = start.last_offset, set(start.last_hashes)
+        self._has_tags = start.has_tags
         self._merged = start.key_no
         self._room = KEYS_AT_ONCE - start.key_no % KEYS_AT_ONCE
 
@@ -119,7 +101,7 @@ class IndexChecker:
         yield from self._cursor.drain()
 
     def add(self, keys: KeyBatch) -> Iterator[Finding]:
-        """Takes the keys of some records."""
+        """Takes the keys of some records (:func:`marked_key_batch`)."""
         self._pending.append(keys)
         self._pending_keys += len(keys.key_hash)
         if self._pending_keys >= self._room:
@@ -142,17 +124,27 @@ class IndexChecker:
             done, self._room = end, KEYS_AT_ONCE
         self._pending, self._pending_keys = [keys.part(done, count)], count - done
 
-    def _merge(self, keys: KeyBatch) -> Iterator[Finding]:
-        done, count = 0, len(keys.key_hash)
+    def _merge(self, marked: KeyBatch) -> Iterator[Finding]:
+        """Merges keys with the next items. Where messages begin to have items of their tags, or
+        have none any more, it goes on from there with or without these keys."""
+        done, count = 0, len(marked.key_hash)
+        while done < count and self._ended_at is None:
+            expected = ExpectedKeys.of(marked, done, has_tags=self._has_tags)
+            done = yield from self._merge_expected(expected)
+        yield from self._cursor.drain()
+
+    def _merge_expected(self, expected: ExpectedKeys) -> Generator[Finding, None, int]:
+        """Returns the row of the marked keys up to which it has come."""
+        keys, done, count = expected.keys, 0, len(expected.rows)
         while done < count:
             items = self._cursor.peek(count - done)
             yield from self._cursor.drain()
             if not len(items) and not self._has_end:
-                self._ended_at = self._merged + done
-                return
+                self._ended_at = self._merged + expected.row(done)
+                return expected.row(done)
             if not len(items):
                 self._note_gap(keys, done, count)
-                return
+                return expected.row(count)
             proven = self._proven(keys, done, items)
             done, items = done + proven, items[proven:]
             if not len(items):
@@ -164,9 +156,16 @@ class IndexChecker:
                 matching = 1 if self._cursor.next_no == 1 else matching
                 yield from self._match(keys, done, items[:matching])
                 done += matching
+            elif (turn := expected.turn(done, items)) is not None:
+                self._has_tags = not self._has_tags
+                return turn
             else:
                 done = yield from self._align(keys, done, items)
-        yield from self._cursor.drain()
+        turn = expected.turn(count, self._cursor.peek(1)) if expected.passes_over_last else None
+        if turn is None:
+            return expected.row(count)
+        self._has_tags = not self._has_tags
+        return turn
 
     def _proven(self, keys: KeyBatch, done: int, items: NDArray[np.void]) -> int:
         """How many of ``items``, the next items, are byte for byte what the keys from row ``done``
@@ -299,7 +298,7 @@ class IndexChecker:
             else:
                 yield from self._report_surplus()
                 position = self._cursor.position(self._cursor.next_no)
-                self._surplus = _SurplusItems(code, self._cursor.path, position, offset)
+                self._surplus = SurplusItems(code, self._cursor.path, position, offset)
             self._cursor.take(1)
 
     def _report_surplus(self) -> Iterator[Finding]:
@@ -318,7 +317,7 @@ class IndexChecker:
             return
         first, last = int(keys.physical_offset[start]), int(keys.physical_offset[end - 1])
         if self._gap is None:
-            self._gap = _Gap(first, last, end - start)
+            self._gap = Gap(first, last, end - start)
         else:
             self._gap.last = last
             self._gap.keys += end - start
@@ -344,7 +343,8 @@ class IndexChecker:
         if is_open or not self._started or self._cursor.was_removed or self._cursor.skipped:
             return None
         key_no = self._merged if self._ended_at is None else self._ended_at
-        return IndexStart(key_no, self._last_offset, frozenset(self._last_hashes))
+        hashes = frozenset(self._last_hashes)
+        return IndexStart(key_no, self._last_offset, hashes, self._has_tags)
 
     def finish(self, log_end: int) -> Iterator[Finding]:
         """Call this after the last record. Yields the findings of the items that are left, and of

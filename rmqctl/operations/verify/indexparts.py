@@ -37,11 +37,12 @@ class IndexStart(NamedTuple):
     """The premise of a part: all keys before ``key_no`` have their items. ``key_no`` is the number
     of the part's first key, counted from the first key of the log. ``last_offset`` is the physical
     offset of the record of the last item before the part, ``last_hashes`` the hashes of that
-    record's items."""
+    record's items. ``has_tags``: the messages before it have items of their tags."""
 
     key_no: int
     last_offset: int
     last_hashes: frozenset[int]
+    has_tags: bool
 
 
 class IndexBorder(NamedTuple):
@@ -50,7 +51,8 @@ class IndexBorder(NamedTuple):
     ``physical_offset`` is that of the first item's record behind the border. ``last_offset`` and
     ``last_hashes`` are those of the last record before it. If both are one record, ``repeated``
     counts its items before the border; else it is 0. ``names`` are the names of all files: they
-    keep the file numbers valid when a file is deleted meanwhile.
+    keep the file numbers valid when a file is deleted meanwhile. ``has_tags`` as in
+    :class:`IndexStart`, as far as the store tells it.
     """
 
     file: int
@@ -59,11 +61,13 @@ class IndexBorder(NamedTuple):
     last_offset: int
     last_hashes: frozenset[int]
     names: tuple[str, ...]
+    has_tags: bool
 
     def start(self, key_no: int) -> IndexStart:
         """The premise of a part that begins behind the border. ``key_no`` is the number of the
         first key of the record at ``physical_offset``."""
-        return IndexStart(key_no + self.repeated, self.last_offset, self.last_hashes)
+        key_no += self.repeated
+        return IndexStart(key_no, self.last_offset, self.last_hashes, self.has_tags)
 
 
 class IndexPart(NamedTuple):
@@ -94,7 +98,8 @@ def index_borders(snapshot: Snapshot, least: int = LEAST_ITEMS) -> list[IndexBor
                     stack.enter_context(closing(service.open(one))) for one in (path, following)
                 )
                 items += before.item_count
-                border = _border(number, before, behind, names)
+                has_tags = snapshot.indexes_tags
+                border = _border(number, before, behind, names, has_tags=has_tags)
                 if items >= least and border is not None:
                     borders.append(border)
                     items = 0
@@ -104,7 +109,7 @@ def index_borders(snapshot: Snapshot, least: int = LEAST_ITEMS) -> list[IndexBor
 
 
 def _border(
-    number: int, before: IndexFile, behind: IndexFile, names: tuple[str, ...]
+    number: int, before: IndexFile, behind: IndexFile, names: tuple[str, ...], *, has_tags: bool
 ) -> IndexBorder | None:
     first = behind.items(1, 1)
     last = _items_of_last_record(before) if before.item_count else first[:0]
@@ -114,7 +119,7 @@ def _border(
     last_offset = int(last["physical_offset"][0])
     repeated = len(last) if offset == last_offset else 0
     hashes = frozenset(last["key_hash"].tolist())
-    return IndexBorder(number, offset, repeated, last_offset, hashes, names)
+    return IndexBorder(number, offset, repeated, last_offset, hashes, names, has_tags)
 
 
 def _items_of_last_record(file: IndexFile) -> NDArray[np.void]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from formats.geometry import Geometry
-from rmqctl.engine.dispatch.batches import key_batch, unit_batch
+from rmqctl.engine.dispatch.batches import marked_key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.shown import shown
@@ -240,7 +240,8 @@ def _run(
     yield from filter(plan.tells, check_before(snapshot))
     log, dispatcher, damaged = snapshot.open_log(), snapshot.dispatcher(), Ranges()
     tuning = ScanTuning(threads=plan.jobs)
-    scanner = Scanner(log, check="commitlog" in plan.only, tuning=tuning)
+    checks = "commitlog" in plan.only
+    scanner = Scanner(log, check=checks, indexes_tags=dispatcher.indexes_tags, tuning=tuning)
     records = LogChecker(snapshot, log, damaged)
     records.listeners = copy_checkers(snapshot, log)
     queues = queue_checker(snapshot, log, scanner.topics, damaged)
@@ -322,7 +323,7 @@ def _of_entry(
     if "queues" in plan.only:
         yield from _of_queues(queues, entry, dispatcher)
     if index is not None:
-        yield from index.add(key_batch(entry))
+        yield from index.add(marked_key_batch(entry))
 
 
 def _finished(plan: VerifyPlan, summary: Summary, checkers: _Checkers) -> Iterator[Finding]:

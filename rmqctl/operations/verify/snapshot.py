@@ -29,6 +29,7 @@ from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.engine.state.laterversions import (
     batch_topics,
     has_doubtful_queues,
+    indexes_tags,
     is_of_5,
     queues_in_rocksdb,
 )
@@ -47,6 +48,7 @@ class Snapshot:
     ``log_min``. ``unclean`` says that ``abort`` exists. ``is_index_unusual`` says that the
     geometry in ``config`` is not the stated one, but one that the index files prove.
 
+    ``indexes_tags`` says that messages may have an index item of their tags, as since 5.4.
     ``batch_topics`` are the topics with batch queues (5.x), if queues in files count. ``rocksdb``
     is the path, relative to the store, of the database with the queues, if its queues are read.
     ``not_compared`` is why the queues that count cannot be compared with the log; None if they can.
@@ -59,6 +61,7 @@ class Snapshot:
     queue_file_size: int
     unclean: bool
     is_of_5: bool
+    indexes_tags: bool
     dispatched_to: int
     waiting_from: int | None
     log_min: int
@@ -85,7 +88,7 @@ class Snapshot:
 
     def dispatcher(self) -> Dispatcher:
         """The dispatcher, which derives units and keys from records."""
-        return Dispatcher(self.config, self.batch_topics)
+        return Dispatcher(self.config, self.batch_topics, indexes_tags=self.indexes_tags)
 
     def open_log(self) -> CommitLog:
         """The log as its files are now."""
@@ -134,6 +137,7 @@ class Snapshot:
             queue_size,
             unclean,
             is_of_5(root),
+            indexes_tags(root),
             dispatched_to,
             waiting_from,
             log.min_offset if log.files.entries else _NOWHERE,

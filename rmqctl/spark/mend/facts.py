@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqctl.engine.derive.writer import ext_timestamps, group_by_queue
-from rmqctl.engine.dispatch.batches import KeyBatch, UnitBatch, key_batch, unit_batch
+from rmqctl.engine.dispatch.batches import KeyBatch, UnitBatch, marked_key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.scan.batch import Batch
@@ -133,7 +133,7 @@ class Packer:
             if self._pending_units >= _PENDING_UNITS:
                 yield from self.flush_units()
         if wants_keys:
-            self._pending_keys.append(key_batch(batch))
+            self._pending_keys.append(marked_key_batch(batch))
             self._pending_key_count += len(self._pending_keys[-1].key_hash)
             if self._pending_key_count >= RUN:
                 yield from self._flush_keys()

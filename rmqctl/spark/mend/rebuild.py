@@ -26,7 +26,6 @@ from rmqctl.engine.scan.ranges import LogPart, PartScan
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.laterversions import batch_topics
 from rmqctl.errors import CannotRead
 from rmqctl.spark.mend.facts import Fact, Packer, gather
 from rmqctl.spark.mend.rebuildindex import write_index
@@ -131,8 +130,8 @@ def _build(spark: SparkSession, plan: Plan, job: Job, part_bytes: int | None) ->
 def _kernel(job: Job) -> Callable[[LogPart], Iterator[Fact]]:
     def scan(part: LogPart) -> Iterator[Fact]:
         with closing(open_log(job.root, job.config, job.log_file_size, part)) as log:
-            dispatcher = Dispatcher(job.config, batch_topics(Path(job.root)))
-            scanner = Scanner(log)
+            dispatcher = Dispatcher.of_store(Path(job.root), job.config)
+            scanner = Scanner(log, indexes_tags=dispatcher.indexes_tags)
             packer = Packer(
                 part.number,
                 dispatcher,

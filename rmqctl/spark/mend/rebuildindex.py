@@ -111,7 +111,7 @@ def _write_index_file(
     previous: IndexHeader | None = None
     try:
         for row in rows:
-            keys = keys_of(row["data"])
+            keys = keys_of(row["data"]).unmarked()
             if row["start"] < first_item:
                 stamp, offset = int(keys.store_timestamp[0]), int(keys.physical_offset[0])
                 previous = IndexHeader(0, stamp, 0, offset, 0, 1)

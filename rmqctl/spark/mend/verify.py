@@ -133,7 +133,7 @@ def _kernel(snapshot: Any, rules: ModuleType, least: int, borders: list[Any]) ->
     def scan(part: LogPart) -> Iterator[Fact]:
         with closing(open_log(snapshot.root, snapshot.config, snapshot.log_file_size, part)) as log:
             dispatcher = snapshot.dispatcher()
-            scanner = Scanner(log, check=True)
+            scanner = Scanner(log, check=True, indexes_tags=dispatcher.indexes_tags)
             side = log_side(snapshot, log)
             packer = Packer(
                 part.number,

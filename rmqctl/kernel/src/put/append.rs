@@ -7,11 +7,12 @@ use memchr::memchr;
 use crate::bytes::mapped::Room;
 use crate::layouts::{PROPERTY_CRC32, PROPERTY_KEYS, PROPERTY_TAGS};
 use crate::put::behind::{Behind, Work, store_behind};
-use crate::put::derived::{self, Keys};
+use crate::put::derived::Keys;
 use crate::put::jsonline::{self, Defaults, Read};
 use crate::put::maker::{Asked, Fixed, Maker, Place, Refused, Stop};
 use crate::put::message::{Entry, Message, Texts, has};
 use crate::put::storing::{Made, Row, Storing, Total};
+use crate::record::keyhash::KeyPrefix;
 
 /// Lines of NDJSON, of which the first one to be taken begins at the position `at`.
 #[derive(Debug, Clone, Copy)]
@@ -46,13 +47,13 @@ pub struct Appender {
 
 impl Appender {
     pub fn new(fixed: Fixed) -> Self {
-        Appender { maker: Maker::new(fixed), storing: Storing::default() }
+        Appender { maker: Maker::new(fixed), storing: Storing::new(fixed.indexes_tags) }
     }
 
     /// Lets messages go to a queue, from its queue offset `next` up to `limit`. Returns its number.
     pub fn admit(&mut self, topic: &[u8], queue_id: i32, next: i64, limit: i64) -> u32 {
         let number = self.maker.admit(topic, queue_id, next, limit);
-        self.storing.admit(number, derived::key_prefix(topic));
+        self.storing.admit(number, KeyPrefix::of(topic, self.storing.indexes_tags));
         number
     }
 

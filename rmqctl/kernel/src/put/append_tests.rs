@@ -29,6 +29,7 @@ pub fn empty() -> Appender {
         usual: Origin::of_hosts(([127, 0, 0, 1], 0), ([127, 0, 0, 1], 10911)),
         shortest_properties: 0,
         largest_record: 1 << 16,
+        indexes_tags: false,
     })
 }
 

@@ -14,8 +14,8 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 
 use crate::bytes::mapped::Room;
 use crate::bytes::processors::Asker;
-use crate::put::derived;
 use crate::put::storing::{Clock, Made, Storing};
+use crate::record::keyhash::KeyPrefix;
 
 /// Bytes of records that are handed to the second thread together.
 const CHUNK_BYTES: usize = 1 << 18;
@@ -38,7 +38,7 @@ pub struct Work<'a> {
 /// Consecutive records, and what is known of each. `admitted` are the queues that were admitted since
 /// the last chunk: their numbers, and the hashes of `topic#`, with which the hashes of keys begin.
 struct Chunk {
-    admitted: Vec<(u32, u32)>,
+    admitted: Vec<(u32, KeyPrefix)>,
     records: Vec<u8>,
     made: Vec<Made>,
 }
@@ -62,6 +62,7 @@ pub struct Behind<'scope, 'env> {
     other: Option<Other<'scope>>,
     /// The process that has the second thread.
     process: u32,
+    indexes_tags: bool,
 }
 
 /// The second thread, which stores. It gives chunks back, to be filled again.
@@ -79,8 +80,9 @@ pub fn store_behind<'env, T>(
     make: impl for<'scope> FnOnce(&mut Behind<'scope, 'env>) -> T,
 ) -> T {
     thread::scope(|scope| {
-        let (chunk, work) = (Chunk::default(), Some(work));
-        let mut behind = Behind { scope, alone, chunk, work, other: None, process: process::id() };
+        let (chunk, process) = (Chunk::default(), process::id());
+        let (indexes_tags, work) = (work.storing.indexes_tags, Some(work));
+        let mut behind = Behind { scope, alone, chunk, work, other: None, process, indexes_tags };
         let made = make(&mut behind);
         behind.finish();
         made
@@ -95,7 +97,7 @@ impl Behind<'_, '_> {
 
     /// Admits a queue. Records that are added later may go to it.
     pub fn admit(&mut self, number: u32, topic: &[u8]) {
-        self.chunk.admitted.push((number, derived::key_prefix(topic)));
+        self.chunk.admitted.push((number, KeyPrefix::of(topic, self.indexes_tags)));
     }
 
     /// Takes the record that was just appended to `records`.

@@ -14,6 +14,7 @@ use crate::put::behind::Behind;
 use crate::put::derived;
 use crate::put::message::{Host, Message, Origin, PREFIX, Texts, extend_properties, put, seal};
 use crate::put::storing::{Made, Row};
+use crate::record::keyhash::KeyPrefix;
 use crate::record::properties::{self, Properties};
 
 /// Entries of the table that finds queues without a hash map.
@@ -61,6 +62,8 @@ pub struct Fixed {
     /// The fewest bytes of a message's properties, and the most of a record.
     pub shortest_properties: usize,
     pub largest_record: usize,
+    /// Whether messages get an index item of their tags.
+    pub indexes_tags: bool,
 }
 
 /// A queue that messages may go to: the queue offset of its next message, and the queue offset before
@@ -129,6 +132,7 @@ impl Asked for () {
 pub struct Maker {
     largest_record: usize,
     shortest_properties: usize,
+    indexes_tags: bool,
     /// A record's fixed fields, with the values that most records have in common.
     template: [u8; PREFIX.size],
     /// The origin of a line that says nothing else.
@@ -156,6 +160,7 @@ impl Maker {
             usual: fixed.usual,
             host: None,
             largest_record: fixed.largest_record,
+            indexes_tags: fixed.indexes_tags,
             shortest_properties: fixed.shortest_properties,
             template,
             numbers: HashMap::new(),
@@ -370,7 +375,7 @@ impl Maker {
     /// Does the same, with the hashes in `hashes`, whose old content is dropped.
     pub fn derive(&self, topic: &str, found: &Properties, hashes: &mut Vec<i32>) -> i64 {
         hashes.clear();
-        let prefix = derived::key_prefix(topic.as_bytes());
+        let prefix = KeyPrefix::of(topic.as_bytes(), self.indexes_tags);
         derived::add_hashes(&self.record, found, prefix, hashes);
         derived::tags_code(&self.record, found)
     }

@@ -5,6 +5,7 @@ use crate::layouts::QUEUE_UNIT_BYTES;
 use crate::put::derived::{self, Keys};
 use crate::put::message::seal;
 use crate::queue::units::{self, Unit};
+use crate::record::keyhash::KeyPrefix;
 use crate::record::properties::{self, Properties};
 
 /// One stored record. `queue` is the number of its queue, in the order in which they were admitted.
@@ -42,8 +43,10 @@ pub struct Total {
 /// What was stored since the last `taken`.
 #[derive(Debug, Default)]
 pub struct Storing {
-    /// For each queue the hash of `topic#`, and what was stored for it.
-    queues: Vec<(u32, Total)>,
+    /// Whether messages get an index item of their tags.
+    pub indexes_tags: bool,
+    /// For each queue how its keys' hashes begin, and what was stored for it.
+    queues: Vec<(KeyPrefix, Total)>,
     rows: Vec<Row>,
     keys: Keys,
     /// The physical offset up to which the log is claimed.
@@ -51,8 +54,12 @@ pub struct Storing {
 }
 
 impl Storing {
-    /// Admits the queue of this number. `key_prefix` is the hash of `topic#`.
-    pub fn admit(&mut self, number: u32, key_prefix: u32) {
+    pub fn new(indexes_tags: bool) -> Self {
+        Storing { indexes_tags, ..Storing::default() }
+    }
+
+    /// Admits the queue of this number, whose keys' hashes begin with `key_prefix`.
+    pub fn admit(&mut self, number: u32, key_prefix: KeyPrefix) {
         if number as usize == self.queues.len() {
             self.queues.push((key_prefix, Total::default()));
         }

@@ -90,19 +90,20 @@ impl Appender {
     /// `usual` is what messages have of whose fields a line says nothing; without it no lines are
     /// appended. `classes` are the classes of messages: `MessageExtBrokerInner` and `PlainMessage`.
     #[new]
-    #[pyo3(signature = (*, usual, shortest_properties, largest_record, classes))]
+    #[pyo3(signature = (*, usual, shortest_properties, largest_record, indexes_tags, classes))]
     fn new(
         py: Python<'_>,
         usual: Option<OfEachLine>,
         shortest_properties: usize,
         largest_record: usize,
+        indexes_tags: bool,
         classes: Option<(Py<PyType>, Py<PyType>)>,
     ) -> PyResult<Self> {
         let (usual, defaults) = match usual {
             Some(usual) => usual.split(),
             None => Default::default(),
         };
-        let fixed = Fixed { usual, shortest_properties, largest_record };
+        let fixed = Fixed { usual, shortest_properties, largest_record, indexes_tags };
         let records = append::Appender::new(fixed);
         let reader = classes.map(|classes| Reader::new(py, classes)).transpose()?;
         Ok(Appender { records, reader, defaults, bytes: 0 })

@@ -62,7 +62,7 @@ pyo3::create_exception!(
 );
 
 /// The version of this interface. `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 23;
+const INTERFACE: u32 = 24;
 
 /// The place in the source of the last panic, for the exception.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -108,9 +108,9 @@ struct Scanner {
 #[pymethods]
 impl Scanner {
     #[new]
-    #[pyo3(signature = (*, check, properties, threads))]
-    fn new(check: bool, properties: bool, threads: usize) -> Self {
-        let threads = (0..threads.max(1)).map(|_| Topics::default()).collect();
+    #[pyo3(signature = (*, check, properties, indexes_tags, threads))]
+    fn new(check: bool, properties: bool, indexes_tags: bool, threads: usize) -> Self {
+        let threads = (0..threads.max(1)).map(|_| Topics::new(indexes_tags)).collect();
         Scanner { threads, wanted: Wanted { check, properties } }
     }
 

@@ -13,7 +13,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 
-use crate::layouts::{KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_UNIQ_KEY};
+use crate::layouts::{
+    INDEX_TAG_TYPE, KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY,
+};
 use crate::lines::columns::{COLUMNS, Column};
 use crate::lines::pull::{self, Limits, Part, Units};
 use crate::python::{bytes_of, guarded};
@@ -268,7 +270,7 @@ fn parts_of<'a>(data: &'a [u8], position: usize, record: &'a Record) -> Option<P
     Some(Parts { record, bytes, topic, properties, pairs, tags_code })
 }
 
-/// Whether a record has this topic, and is indexed under this key (`message_keys` of
+/// Whether a record has this topic, and is indexed under this key (`is_indexed_under` of
 /// `rmqctl/engine/dispatch/rules.py`). None if its properties are not plain.
 pub fn is_of_key(data: &[u8], record: &Record, topic: &str, key: &str) -> Option<bool> {
     let start = record.properties_position;
@@ -288,9 +290,11 @@ fn has_key(pairs: &Pairs, properties: &str, key: &str) -> bool {
         pairs.find(|(name, _)| name.as_bytes() == wanted).map(|(_, value)| value)
     };
     let separator = char::from(KEY_SEPARATOR);
+    let of_tags = || key.strip_prefix(char::from(INDEX_TAG_TYPE))?.strip_prefix('#');
     !key.is_empty()
         && (value(PROPERTY_UNIQ_KEY) == Some(key)
-            || value(PROPERTY_KEYS).is_some_and(|keys| keys.split(separator).any(|one| one == key)))
+            || value(PROPERTY_KEYS).is_some_and(|keys| keys.split(separator).any(|one| one == key))
+            || of_tags().is_some_and(|tags| !tags.is_empty() && value(PROPERTY_TAGS) == Some(tags)))
 }
 
 /// The value of a column. None if it is not plain, or if rows without bodies do not have the column.

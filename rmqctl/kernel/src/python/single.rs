@@ -135,13 +135,14 @@ fn stopped<T>(stop: Stop) -> Result<T> {
 impl SingleAppender {
     /// `clock` gives store times (ms); None: the system's clock.
     #[new]
-    #[pyo3(signature = (*, shortest_properties, largest_record, classes, parts, answers, clock,
-        counts))]
+    #[pyo3(signature = (*, shortest_properties, largest_record, indexes_tags, classes, parts,
+        answers, clock, counts))]
     #[expect(clippy::too_many_arguments, reason = "a store's parts")]
     fn new(
         py: Python<'_>,
         shortest_properties: usize,
         largest_record: usize,
+        indexes_tags: bool,
         classes: (Py<PyType>, Py<PyType>),
         parts: Parts,
         answers: Answers,
@@ -149,7 +150,7 @@ impl SingleAppender {
         counts: Py<PutCounts>,
     ) -> PyResult<Self> {
         let usual = Origin::default();
-        let fixed = Fixed { usual, shortest_properties, largest_record };
+        let fixed = Fixed { usual, shortest_properties, largest_record, indexes_tags };
         let name = |name| PyString::intern(py, name).unbind();
         Ok(SingleAppender {
             records: Maker::new(fixed),

@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::layouts::VERSIONS;
-use crate::record::keyhash::hash_code;
+use crate::record::keyhash::KeyPrefix;
 
 const SLOT_BITS: u32 = 12;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What is known of a topic: its number, the `hashCode` of `topic#`, and whether it is valid: UTF-8
-/// that can be the name of a directory.
+/// What is known of a topic: its number, how its keys' hashes begin, and whether it is valid: UTF-8 that
+/// can be the name of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Topic {
     pub number: i64,
-    pub key_prefix: u32,
+    pub key_prefix: KeyPrefix,
     pub is_plain: bool,
 }
 
@@ -25,15 +25,16 @@ pub struct Topics {
     slots: Vec<u32>,
     known: Vec<(Box<[u8]>, Topic)>,
     by_bytes: HashMap<Box<[u8]>, u32>,
-}
-
-impl Default for Topics {
-    fn default() -> Self {
-        Topics { slots: vec![0; 1 << SLOT_BITS], known: Vec::new(), by_bytes: HashMap::new() }
-    }
+    indexes_tags: bool,
 }
 
 impl Topics {
+    /// Without topics. `indexes_tags` says whether records have an index item of their tags.
+    pub fn new(indexes_tags: bool) -> Self {
+        let slots = vec![0; 1 << SLOT_BITS];
+        Topics { slots, known: Vec::new(), by_bytes: HashMap::new(), indexes_tags }
+    }
+
     /// What is known of a topic.
     #[inline]
     pub fn get(&mut self, topic: &[u8]) -> Topic {
@@ -52,8 +53,7 @@ impl Topics {
             Some(&place) => place,
             None => {
                 let place = self.known.len() as u32;
-                let before = hash_code(topic, 0, topic.len(), 0);
-                let key_prefix = before.wrapping_mul(31).wrapping_add(u32::from(b'#'));
+                let key_prefix = KeyPrefix::of(topic, self.indexes_tags);
                 let number = i64::from(place);
                 let known = Topic { number, key_prefix, is_plain: is_plain(topic) };
                 self.known.push((topic.into(), known));

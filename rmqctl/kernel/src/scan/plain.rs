@@ -65,6 +65,7 @@ impl Run {
 /// Index keys in the order of their items: columns of equal length.
 #[derive(Debug, Default)]
 pub struct Keys {
+    /// See [`Key::marked`](crate::scan::window::Key::marked).
     pub key_hash: Vec<i32>,
     pub physical_offset: Vec<i64>,
     pub store_timestamp: Vec<i64>,
@@ -337,8 +338,8 @@ impl Reader {
         topic: Topic,
     ) {
         let keys = &mut self.part.keys;
-        each_key(data, found, topic.key_prefix, |hash| {
-            keys.key_hash.push(hash);
+        each_key(data, found, topic.key_prefix, |key| {
+            keys.key_hash.push(key.marked());
             keys.physical_offset.push(offset);
             keys.store_timestamp.push(record.store_timestamp);
         });

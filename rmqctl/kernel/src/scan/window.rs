@@ -3,7 +3,7 @@
 use crate::bytes::fetch;
 use crate::layouts::KEY_SEPARATOR;
 use crate::record::entry::{self, Found, Record};
-use crate::record::keyhash::{hash_code, index_hash};
+use crate::record::keyhash::{KeyPrefix, hash_code, index_hash};
 use crate::record::properties::{self, Properties};
 use crate::record::topics::{Topic, Topics};
 use crate::scan::columns::{Extras, Ints};
@@ -99,11 +99,11 @@ impl Batch<'_, '_> {
     }
 
     #[inline]
-    fn add_properties(&mut self, data: &[u8], row: i64, found: &Properties, key_prefix: u32) {
+    fn add_properties(&mut self, data: &[u8], row: i64, found: &Properties, prefix: KeyPrefix) {
         let extras = &mut *self.extras;
-        each_key(data, found, key_prefix, |hash| {
+        each_key(data, found, prefix, |key| {
             extras.key_row.push(row);
-            extras.key_hash.push(hash);
+            extras.key_hash.push(key.marked());
         });
         if found.delay != (0, 0) {
             let level = data[found.delay.0..found.delay.1].to_vec();
@@ -118,22 +118,40 @@ impl Batch<'_, '_> {
     }
 }
 
-/// Calls `take` with the hash of each index key of a record, in the order of the items.
+/// An index key of a record: its hash, and whether it stands for the tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    pub hash: i32,
+    pub is_tags: bool,
+}
+
+impl Key {
+    /// The hash, or its complement, which is negative, for a key that stands for tags.
+    #[inline]
+    pub fn marked(self) -> i32 {
+        if self.is_tags { !self.hash } else { self.hash }
+    }
+}
+
+/// Calls `take` with each index key of a record, in the order of the items.
 #[inline]
-pub fn each_key(data: &[u8], found: &Properties, key_prefix: u32, mut take: impl FnMut(i32)) {
-    let mut add = |start: usize, end: usize| {
+pub fn each_key(data: &[u8], found: &Properties, prefix: KeyPrefix, mut take: impl FnMut(Key)) {
+    let mut add = |start: usize, end: usize, before: u32, is_tags: bool| {
         if start < end {
-            take(index_hash(hash_code(data, start, end, key_prefix)));
+            take(Key { hash: index_hash(hash_code(data, start, end, before)), is_tags });
         }
     };
-    add(found.uniq_key.0, found.uniq_key.1);
+    add(found.uniq_key.0, found.uniq_key.1, prefix.keys, false);
     let (mut start, end) = found.keys;
     for space in memchr::memchr_iter(KEY_SEPARATOR, &data[start..end]) {
         let space = found.keys.0 + space;
-        add(start, space);
+        add(start, space, prefix.keys, false);
         start = space + 1;
     }
-    add(start, end);
+    add(start, end, prefix.keys, false);
+    if let Some(before) = prefix.tags {
+        add(found.tags.0, found.tags.1, before, true);
+    }
 }
 
 /// Whether the body matches its CRC. As in RocketMQ an empty body is not checked.

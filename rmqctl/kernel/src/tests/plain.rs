@@ -37,7 +37,7 @@ fn read_up_to(limit: usize, data: &[u8], threads: usize, count: usize, asked: As
     let window = Window { position: 0, limit, readable, file_from_offset: FILE };
     let starts = parts::starts(data, window, count);
     let read = |map: &[u8], file: Option<&File>| {
-        let mut topics: Vec<_> = (0..threads).map(|_| Topics::default()).collect();
+        let mut topics: Vec<_> = (0..threads).map(|_| Topics::new(false)).collect();
         plain::read(&mut topics, Source { map, file, readable }, window, &starts, asked).unwrap()
     };
     let file = file_of(data);
@@ -109,7 +109,7 @@ fn a_file_that_has_become_shorter_ends_there() {
     for (left, records) in [(0, 0), (one - 1, 0), (7 * one, 7), (7 * one + 9, 7)] {
         let file = file_of(&data[..left]);
         let source = Source { map: &data[..left], file: Some(&file), readable: 50 * one };
-        let parts = plain::read(&mut [Topics::default()], source, window, &[0], ALL).unwrap();
+        let parts = plain::read(&mut [Topics::new(false)], source, window, &[0], ALL).unwrap();
         assert_eq!((parts[0].records, parts[0].reached), (records, records * one));
     }
 }
@@ -185,7 +185,7 @@ fn a_file_that_cannot_be_read_is_told() {
         Window { position: 0, limit: data.len(), readable: data.len(), file_from_offset: FILE };
     let directory = File::open(std::env::temp_dir()).unwrap();
     let source = Source { map: &data, file: Some(&directory), readable: data.len() };
-    assert!(plain::read(&mut [Topics::default()], source, window, &[0], ALL).is_err());
+    assert!(plain::read(&mut [Topics::new(false)], source, window, &[0], ALL).is_err());
 }
 
 #[test]
@@ -197,6 +197,6 @@ fn a_file_behind_all_offsets_ends_it() {
     let window = Window { position, limit: readable, readable, file_from_offset: from };
     let file = file_of(&data);
     let source = Source { map: &data, file: Some(&file), readable };
-    let parts = plain::read(&mut [Topics::default()], source, window, &[position], ALL).unwrap();
+    let parts = plain::read(&mut [Topics::new(false)], source, window, &[position], ALL).unwrap();
     assert_eq!((parts[0].records, parts[0].reached), (0, position));
 }
