@@ -1,7 +1,7 @@
 """The checkpoint: how far each part of the store is known to be on disk (`StoreCheckpoint`).
 
 The file is 4096 bytes long and only its start is used. 4.9.3 reads and writes the first three
-fields; the other two are of 5.x and are zero in a store that only 4.9.3 has touched.
+fields; the others are of 5.x and are zero in a store that only 4.9.3 has touched.
 """
 
 from construct import Int64sb, Struct
@@ -41,3 +41,13 @@ CHECKPOINT = Struct(
     ),
 )
 """The first 40 bytes."""
+
+LOGICS_PHYSICAL_OFFSET = Struct(
+    field(
+        "logics_physical_offset",
+        Int64sb,
+        "5.5: physical offset of the last message flushed to a consume queue; 0: not known",
+        "logicsPhysicalOffset",
+    ),
+)
+"""Behind them, in a store of 5.5 or later: from there, and not by times, an unclean start reads."""

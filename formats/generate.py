@@ -43,6 +43,7 @@ _LAYOUTS = {
     "INDEX_SLOT": indexfile.SLOT,
     "INDEX_ITEM": indexfile.ITEM,
     "CHECKPOINT": checkpoint.CHECKPOINT,
+    "LOGICS_PHYSICAL_OFFSET": checkpoint.LOGICS_PHYSICAL_OFFSET,
     "DLEDGER_ENTRY": dledger.ENTRY_HEADER,
     "DLEDGER_BLANK": dledger.BLANK,
     "DLEDGER_INDEX_UNIT": dledger.INDEX_UNIT,

@@ -304,6 +304,12 @@ CHECKPOINT: Final = Layout(
         Field("confirm_phy_offset", 32, 8, "q"),
     ),
 )
+LOGICS_PHYSICAL_OFFSET: Final = Layout(
+    "LOGICS_PHYSICAL_OFFSET",
+    ">q",
+    8,
+    (Field("logics_physical_offset", 0, 8, "q"),),
+)
 DLEDGER_ENTRY: Final = Layout(
     "DLEDGER_ENTRY",
     ">iiqqqiiii",

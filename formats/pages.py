@@ -88,13 +88,14 @@ def pages() -> dict[str, str]:
 # ---- the parts of a page
 
 
-def _table(schema: Struct) -> str:
-    """Return the table of a schema's fields; offsets that vary are sums of letters and names."""
+def _table(schema: Struct, start: int = 0) -> str:
+    """Return the table of a schema's fields, the first at `start`; offsets that vary are sums of
+    letters and names."""
     rows = [
         "| offset | size | type | field | meaning | in RocketMQ |",
         "|---|---|---|---|---|---|",
     ]
-    fixed = 0
+    fixed = start
     growth = dict.fromkeys((variant.letter for variant in _variants()), 0)
     names: list[str] = []
     for field in _fields(schema):
@@ -338,7 +339,8 @@ def _index_file_page() -> str:
         "| header | 0 |\n"
         f"| slot n, from 0 | {header_size} + {slot_size} · n |\n"
         f"| item i, from 1 | {header_size} + {slot_size} · maxHashSlotNum + {item_size} · i |\n\n"
-        "A key's slot is its `key_hash` modulo maxHashSlotNum.\n\n"
+        "A key's slot is its `key_hash` modulo maxHashSlotNum. Since 5.4 a message's tags are a"
+        " key, too, behind its others: `topic#T#tags`.\n\n"
         "## Header\n\n"
         + _table(indexfile.HEADER)
         + "\n## Slot\n\n"
@@ -369,6 +371,9 @@ def _checkpoint_page() -> str:
         "How far the parts of a store are on disk, in the file `checkpoint` of 4096 bytes. Written"
         " by `StoreCheckpoint#flush`; 4.9.3 knows the first three fields.\n\n"
         + _table(checkpoint.CHECKPOINT)
+        + "\n5.5 has one more field behind these, from which its unclean start reads; 0: by"
+        " times.\n\n"
+        + _table(checkpoint.LOGICS_PHYSICAL_OFFSET, checkpoint.CHECKPOINT.sizeof())
         + "\n## Example\n\nA store that has not finished an index file:\n\n"
         + _example(checkpoint.CHECKPOINT, values)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from rmqctl.engine.files.writing import open_for_writing
 
 _FIELDS = Struct(layouts.CHECKPOINT.format)
 _TIMESTAMPS = Struct(">" + "".join(field.code for field in layouts.CHECKPOINT.fields[:3]))
+_LOGICS = Struct(layouts.LOGICS_PHYSICAL_OFFSET.format)
 #: A recovery begins so many milliseconds before the checkpoint's times.
 RECOVERY_MARGIN = 3000
 
@@ -81,6 +83,26 @@ def write_checkpoint(root: Path, path: Path, checkpoint: Checkpoint) -> None:
             # A short file gets its full length, as in Java when it is mapped.
             os.ftruncate(descriptor, CHECKPOINT_FILE_SIZE)
         write_at(descriptor, stamps, 0)
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lower_logics_offset(root: Path, path: Path, scan_start: Callable[[], int]) -> None:
+    """Moves the place from which an unclean start of 5.5 reads, if the checkpoint has one, back to
+    where the times lead: the log may have lost records since, and others may come there.
+
+    :param scan_start: gives the physical offset of the log file from which a start reads by the
+        times.
+    :raises OSError: the disk failed.
+    """
+    data = MappedFile.head(path, _FIELDS.size + _LOGICS.size)
+    stored = 0 if data is None else _LOGICS.unpack_from(data, _FIELDS.size)[0]
+    if stored <= 0 or stored <= (start := scan_start()):
+        return
+    descriptor = open_for_writing(root, path)
+    try:
+        write_at(descriptor, _LOGICS.pack(start), _FIELDS.size)
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)

@@ -45,12 +45,14 @@ _QUEUES_IN_ROCKSDB = {
 _BATCH_TYPE = "BatchCQ"
 #: ``CleanupPolicy.COMPACTION``, likewise.
 _COMPACTION = "COMPACTION"
+#: Every broker since 5.4 makes this database when it starts (``MessageRocksDBStorage``).
+_DATABASE_OF_5_4 = "rocksdbstore"
 _PASSED_OVER = {
     "transRocksDBStore": "transactions in RocksDB (5.x)",
     "timerRocksDBStore": "timers in RocksDB (5.x)",
     "indexRocksDBStore": "index in RocksDB (5.x)",
     "rocksdb": "RocksDB (5.x)",
-    "rocksdbstore": "index, timers or transactions in RocksDB (5.4 and later)",
+    _DATABASE_OF_5_4: "index, timers or transactions in RocksDB (5.4 and later)",
     "kvStore": "pop in RocksDB (5.x)",
     "config/users": "users in RocksDB (5.x)",
     "config/acls": "rights in RocksDB (5.x)",
@@ -97,7 +99,8 @@ def not_understood(root: Path) -> Iterator[tuple[str, str]]:
     """``(name, what it is)`` of structures in a store that are not read."""
     names = _QUEUES_IN_ROCKSDB | _PASSED_OVER | _CONFIG_IN_ROCKSDB
     for name, what in names.items():
-        if _holds_something(root, name):
+        is_unused = name == _DATABASE_OF_5_4 and _is_empty_database(root / name)
+        if not is_unused and _holds_something(root, name):
             yield name, what
     if os.path.isfile(root / CONSUME_QUEUE / _ROCKSDB_MARK):  # Path's raises without the right
         yield CONSUME_QUEUE, "queues in RocksDB (5.x)"
@@ -156,6 +159,15 @@ def _holds_something(root: Path, name: str) -> bool:
             return False
         raise
     return not stat.S_ISDIR(status.st_mode) or any(files for _, _, files in os.walk(path))
+
+
+def _is_empty_database(path: Path) -> bool:
+    """Whether there is a RocksDB database with nothing in it: no table, and nothing in its log."""
+    names = scan_names(path)
+    logs = (path / name for name in names if name.endswith(".log"))
+    has_tables = any(name.endswith(".sst") for name in names)
+    is_one = any(name.startswith("MANIFEST-") for name in names)
+    return is_one and not has_tables and not any(log.stat().st_size for log in logs)
 
 
 def queues_not_understood(root: Path) -> bool:
@@ -324,14 +336,15 @@ def config_not_in_files(root: Path, config: MessageStoreConfig) -> list[tuple[st
 def is_of_5(root: Path) -> bool:
     """Whether a broker of 5.x has run on the store: 5.0 and later make a ``timerwheel`` when they
     start, 5.1 and later ``compaction/`` when they stop."""
-    return (root / "timerwheel").is_file() or (root / "compaction").is_dir()
+    is_of_any = (root / "timerwheel").is_file() or (root / "compaction").is_dir()
+    return is_of_any or indexes_tags(root)
 
 
 def indexes_tags(root: Path) -> bool:
-    """Whether a broker of 5.4 or later has run on the store. It makes its RocksDB database when it
-    starts (``MessageRocksDBStorage``), and gives each message an index item of its tags."""
+    """Whether a broker of 5.4 or later has run on the store. It gives each message an index item of
+    its tags (``IndexService#buildIndex``)."""
     # Path's own raises without the right.
-    return os.path.isfile(root / "rocksdbstore" / _ROCKSDB_MARK)
+    return os.path.isfile(root / _DATABASE_OF_5_4 / _ROCKSDB_MARK)
 
 
 def abort_content(form: RecordForm) -> bytes:

@@ -22,7 +22,12 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.record.times import utc_time
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.start.plan import scan_start
-from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rmqctl.engine.state.checkpoint import (
+    Checkpoint,
+    lower_logics_offset,
+    read_checkpoint,
+    write_checkpoint,
+)
 from rmqctl.errors import CannotWrite, CheckpointTooLate, NeedsConsent
 from rmqctl.operations.doctor.startrows import estimated_seconds
 from rmqctl.operations.verify import INFO, Finding, verify
@@ -249,7 +254,8 @@ def store_checkpoint(root: Path, config: MessageStoreConfig, new: Checkpoint) ->
             for name in NAMES:
                 _check_not_later(name, getattr(new, name), before.newest)
         try:
-            write_checkpoint(root, root / paths.CHECKPOINT, new)
+            write_checkpoint(root, path := root / paths.CHECKPOINT, new)
+            lower_logics_offset(root, path, lambda: before.scan_from)
         except OSError as error:
             raise CannotWrite(path=str(root / paths.CHECKPOINT), reason=error.strerror) from error
         return before

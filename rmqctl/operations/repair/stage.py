@@ -18,8 +18,9 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.owner import hand_over_tree, make_directories
 from rmqctl.engine.files.unfinished import REPAIR
 from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.start.plan import scan_start
 from rmqctl.engine.state import brokerjson, fastjson
-from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
+from rmqctl.engine.state.checkpoint import Checkpoint, lower_logics_offset, write_checkpoint
 from rmqctl.engine.state.consumeroffsets import ConsumerOffsets
 from rmqctl.operations.mend.rebuild import check_explained, one_pass, plan_rebuild
 from rmqctl.operations.mend.swap import refuse_links
@@ -222,7 +223,12 @@ class _Stage:
         before, fresh = self._root / step.path, self._new / step.path
         data = before.read_bytes()[:CHECKPOINT_FILE_SIZE] if before.is_file() else b""
         durable.write_whole(fresh, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
-        write_checkpoint(self._new, fresh, Checkpoint(**step.what))
+        checkpoint = Checkpoint(**step.what)
+        write_checkpoint(self._new, fresh, checkpoint)
+        with MessageStore(self._root, self._config) as store:
+            log = store.commit_log
+            start = scan_start(log, checkpoint, self._config).physical_offset
+        lower_logics_offset(self._new, fresh, lambda: start)
         if before.is_file():
             self._like(before, fresh)
 
