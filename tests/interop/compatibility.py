@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.interop.engine import VERSIONS
+from tests.interop.engine import LATEST, VERSIONS
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "reference" / "compatibility.md"
 #: Levels, the best first, and their signs.
-SIGNS = {"full": "✓", "partly": "◐", "named": "✗"}
+SIGNS = {"full": "✓", "partly": "◐", "named": "✗", "untried": "·"}
 
 
 class Feature(NamedTuple):
@@ -181,7 +181,7 @@ HEAD = """\
 
 What is proven against the real engine in every run of the tests (`tests/interop`): ✓ all of it,
 ◐ with the difference that is named, ✗ not read, and `info` and `verify` say so, – not in that
-version.
+version, · not tried with it.
 
 """
 
@@ -202,8 +202,9 @@ findings of `verify`, each with its cure \
 | Timers, transactions, index and pop in RocksDB (`timerRocksDBStore`, `transRocksDBStore`, \
 `indexRocksDBStore`, `kvStore`), users and rights (`config/users`, `config/acls`) | named, not \
 read |
-| RocketMQ 5.4 and later | nothing is proven: what they write as 5.3.3 does is read; \
-`config/metadata` and `rocksdbstore` are named |
+| RocketMQ 5.4 and later | their index items of tags, and the checkpoint of 5.5, are read and \
+written; what else they write as 5.3.3 does is read; `config/metadata` and `rocksdbstore` are \
+named. `simulate-start` plays a start of 4.9.3 or 5.3.3 |
 """
 
 
@@ -237,11 +238,12 @@ def proven(items: Iterable[pytest.Item]) -> dict[tuple[str, str], str]:
 
 
 def page(levels: dict[tuple[str, str], str]) -> str:
-    lines = [f"| | {' | '.join(VERSIONS)} | |", f"|---|{':---:|' * len(VERSIONS)}---|"]
+    columns = [*VERSIONS, LATEST]
+    lines = [f"| | {' | '.join(columns)} | |", f"|---|{':---:|' * len(columns)}---|"]
     for name, feature in FEATURES.items():
         signs = []
-        for version in VERSIONS:
-            level = levels.get((name, version), "named")
+        for version in columns:
+            level = levels.get((name, version), "untried" if version == LATEST else "named")
             signs.append("–" if feature.since > version else SIGNS[level])
         lines.append(f"| {feature.text} | {' | '.join(signs)} | {feature.note} |")
     return HEAD + "\n".join(lines) + "\n" + TAIL

@@ -20,9 +20,11 @@ from typing import Any
 from rmqctl.engine.record.message import Host, MessageExtBrokerInner
 
 DRIVER = Path(__file__).parent / "driver"
+#: The versions that all tests are for, and the newest one, for some.
+VERSIONS = ["4.9.3", "5.3.3"]
+LATEST = "5.5.0"
 #: Version → the driver's module.
-MODULES = {"4.9.3": "engine4", "5.3.3": "engine5"}
-VERSIONS = list(MODULES)
+MODULES = {"4.9.3": "engine4", "5.3.3": "engine5", LATEST: "engine55"}
 
 Row = dict[str, Any]
 
@@ -56,10 +58,20 @@ class EngineError(Exception):
 
 
 def build() -> None:
-    """Compiles the driver for every version, unless that was done for the same sources.
+    """Compiles the driver for :data:`VERSIONS`, unless that was done for the same sources.
 
     :raises NotAvailable: it cannot be built on this machine.
     """
+    _build(DRIVER, [MODULES[version] for version in VERSIONS])
+
+
+def build_latest() -> None:
+    """:func:`build` for :data:`LATEST`."""
+    module = MODULES[LATEST]
+    _build(DRIVER / module, [module])
+
+
+def _build(project: Path, modules: list[str]) -> None:
     for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
             raise NotAvailable(f"the real engine needs {tool}, which is not on this machine")
@@ -67,15 +79,15 @@ def build() -> None:
     for path in sorted(DRIVER.rglob("*")):
         if path.suffix in (".java", ".xml") and "target" not in path.parts:
             digest.update(path.read_bytes())
-    for module in MODULES.values():
+    for module in modules:
         (DRIVER / module / "target").mkdir(exist_ok=True)
-    stamp = DRIVER / MODULES["5.3.3"] / "target" / "built-from"
+    stamp = DRIVER / modules[-1] / "target" / "built-from"
     with stamp.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if stamp.exists() and stamp.read_text() == digest.hexdigest() and _has_jars():
+        if stamp.exists() and stamp.read_text() == digest.hexdigest() and _has_jars(modules):
             return
         stamp.unlink(missing_ok=True)
-        command = ["mvn", "-B", "-q", "-f", str(DRIVER), "compile"]
+        command = ["mvn", "-B", "-q", "-f", str(project), "compile"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             said = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
@@ -86,9 +98,9 @@ def build() -> None:
         stamp.write_text(digest.hexdigest())
 
 
-def _has_jars() -> bool:
+def _has_jars(modules: list[str]) -> bool:
     """Whether the libraries that the last build used are still in Maven's cache."""
-    return all(Path(jar).exists() for module in MODULES.values() for jar in _jars(module))
+    return all(Path(jar).exists() for module in modules for jar in _jars(module))
 
 
 def _jars(module: str) -> list[str]:

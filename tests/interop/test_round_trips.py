@@ -14,7 +14,7 @@ from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebui
 from rmqctl.operations.verify import Finding, verify
 from tests.golden_data import index_contents, tree_content
 from tests.interop.conftest import StartEngine
-from tests.interop.engine import Engine, EngineStore, Row
+from tests.interop.engine import LATEST, Engine, EngineStore, Row
 from tests.interop.stores import (
     CUT_SHORT,
     KILLED,
@@ -30,11 +30,15 @@ from tests.interop.stores import (
 )
 
 
-def assert_rebuild_is_the_same(root: Path, values: Row, output: Path) -> None:
-    """Asserts that queues and index built from the log alone are the engine's, byte for byte."""
+def assert_rebuild_is_the_same(
+    root: Path, values: Row, output: Path, *, index: bool = True
+) -> None:
+    """Asserts that queues, and the ``index``, built from the log alone are the engine's, byte for
+    byte."""
     rebuild_to(plan_rebuild(root, config_of(values), "all"), output)
     assert tree_content(output / "consumequeue") == tree_content(root / "consumequeue")
-    assert index_contents(output / "index") == index_contents(root / "index")
+    if index:
+        assert index_contents(output / "index") == index_contents(root / "index")
 
 
 def begin_file(chance: random.Random, root: Path) -> None:
@@ -84,8 +88,11 @@ def test_rmqctl_writes_and_the_engine_reads(
     assert {part: tree_content(root / part) for part in parts} == parts
     if how != "rebuilt and killed":  # then the last index file is made again
         assert index_contents(root / "index") == index
-    # After a kill the engine indexes the last record of a full index file once more.
-    assert_clean(root, config, allowed=("index-item-repeated",))
+    # After a kill the engine indexes the last record of a full index file once more. 5.5 throws the
+    # newest index file away, and indexes again only what lies in the newest log file
+    # (``ConsumeQueueStore#isMappedFileMatchedRecover``).
+    lost = ("index-starts-late", "key-not-indexed") if engine.version == LATEST else ()
+    assert_clean(root, config, allowed=("index-item-repeated", *lost))
 
 
 @pytest.mark.proves("read", "verify", "rebuild", "killed", "pool", "kinds")
@@ -173,7 +180,9 @@ def test_turns(engine: Engine, chance: random.Random, tmp_path: Path, first: str
             assert len(said["message"]) == count
             store.shutdown()
         assert assert_clean(root, config).records == count
-        assert_rebuild_is_the_same(root, values, tmp_path / f"rebuilt-{turn}")
+        # What was put before a broker of 5.4 or later ran has no index items of tags.
+        is_whole = engine.version != LATEST or first == "the engine"
+        assert_rebuild_is_the_same(root, values, tmp_path / f"rebuilt-{turn}", index=is_whole)
 
 
 @pytest.mark.proves("light", level="partly")
