@@ -188,6 +188,14 @@ def state(root: Path) -> dict[str, tuple[int, ...]]:
     }
 
 
+def make_one_of_5_4(root: Path) -> None:
+    """Makes a store one on which a broker of 5.4 has run: its database is empty."""
+    (root / "commitlog").mkdir(parents=True, exist_ok=True)
+    (root / "rocksdbstore").mkdir(exist_ok=True)
+    for name in ("CURRENT", "MANIFEST-000005", "000004.log"):
+        (root / "rocksdbstore" / name).touch()
+
+
 def index_contents(directory: Path) -> list[tuple[int, dict[int, bytes]]]:
     """:func:`content` of the index files in order, without their names, which are times of
     creation."""

@@ -4,6 +4,7 @@ well where such a broker has run, and an index that has them in part is sound.""
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import Finding, Summary, indexparts, verify
-from tests.golden_data import index_contents
+from tests.golden_data import index_contents, make_one_of_5_4
 
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 15,
@@ -37,15 +38,9 @@ TAGS = ("a", "Aa", "BB", "标签", "with blank", "")
 
 def mark(root: Path, *, is_of_5_4: bool = True) -> None:
     """Makes a store one on which a broker of 5.4 has run, or has not."""
-    (root / "commitlog").mkdir(parents=True, exist_ok=True)
-    path = root / "rocksdbstore/CURRENT"
-    path.parent.mkdir(exist_ok=True)
-    for name in ("MANIFEST-000005", "000004.log"):  # The database is empty.
-        path.with_name(name).touch()
+    shutil.rmtree(root / "rocksdbstore", ignore_errors=True)
     if is_of_5_4:
-        path.touch()
-    else:
-        path.unlink(missing_ok=True)
+        make_one_of_5_4(root)
 
 
 def messages(count: int, seed: int = 0) -> Iterator[MessageExtBrokerInner]:
