@@ -126,6 +126,7 @@ _LONG_GROUPS = (
     "interop-4.9.3",
     "interop-5.3.3",
     "spark-cluster",
+    "interop-latest",
     "spark-writes",
     "spark-processes",
     "rooms",
