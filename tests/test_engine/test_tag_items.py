@@ -23,6 +23,8 @@ from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.plain import Plain, PlainWanted
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.start.plan import scan_start
+from rmqctl.engine.state.checkpoint import read_checkpoint
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import Finding, Summary, indexparts, verify
 from tests.golden_data import index_contents, make_one_of_5_4
@@ -215,3 +217,29 @@ def test_keys_that_only_look_like_tags(tmp_path: Path) -> None:
         assert [hit.matches for hit in store.query_message("T", "T#x")] == [True]
         assert list(store.query_message("T", "T#y")) == []
         assert list(store.query_message("T", "T#")) == []
+
+
+@pytest.mark.parametrize("claimed", [0, 1, 1 << 15, 1 << 40])
+@pytest.mark.parametrize("is_unclean", [False, True])
+def test_the_place_from_which_5_5_reads_is_no_later_than_the_times_lead(
+    tmp_path: Path, claimed: int, is_unclean: bool
+) -> None:
+    """``logicsPhysicalOffset``: an unclean start of 5.5 reads from the newest file that does not
+    begin behind it, and the log may have lost its end since it was stored."""
+    root = tmp_path / "store"
+    put(root, as_stream, 600)
+    path = root / "checkpoint"
+    data = bytearray(path.read_bytes())
+    data[40:48] = claimed.to_bytes(8, "big")
+    path.write_bytes(data)
+    files = sorted((root / "commitlog").iterdir())
+    assert len(files) > 2
+    files[-1].unlink()
+    if is_unclean:
+        (root / "abort").touch()
+    with MessageStore(root, CONFIG, writable=True) as store:
+        checkpoint, log = read_checkpoint(path), store.commit_log
+        assert checkpoint is not None
+        start = scan_start(log, checkpoint, CONFIG).physical_offset
+        stored = int.from_bytes(path.read_bytes()[40:48], "big")
+        assert stored == min(claimed, start, store.obstacle.offset)

@@ -13,6 +13,8 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import (
     check_understood,
+    indexes_tags,
+    is_of_5,
     not_understood,
     queues_not_understood,
     record_form,
@@ -20,6 +22,7 @@ from rmqctl.engine.state.laterversions import (
 from rmqctl.errors import UnsupportedStore
 from tests import golden_data
 from tests.conftest import Golden
+from tests.golden_data import make_one_of_5_4
 
 
 def put(root: Path, name: str) -> Path:
@@ -90,3 +93,14 @@ def test_the_form_is_read_off_the_newest_record(
     left.mkdir() if left.name == "compaction" else left.touch()
     assert record_form(tmp_path, newest) == longer
     assert record_form(tmp_path, None) == RecordForm(long_topics=True)
+
+
+def test_an_empty_database_of_5_4_says_nothing(tmp_path: Path) -> None:
+    """Every broker since 5.4 makes it; it has tables, or a log, once something is switched on."""
+    make_one_of_5_4(tmp_path)
+    assert list(not_understood(tmp_path)) == []
+    assert is_of_5(tmp_path) and indexes_tags(tmp_path)
+    for name in ("000012.sst", "000013.log"):
+        (tmp_path / "rocksdbstore" / name).write_bytes(b"x")
+        assert [found for found, _ in not_understood(tmp_path)] == ["rocksdbstore"]
+        (tmp_path / "rocksdbstore" / name).unlink()
