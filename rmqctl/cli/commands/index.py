@@ -57,7 +57,12 @@ def command() -> None:
     exits={1: "nothing matched one of the keys, or a body shown is not what was stored"},
 )
 @topic_option(required=True)
-@click.option("--key", metavar="KEY", type=Name(), help="One of KEYS, or the UNIQ_KEY; T#TAG: a tag, where the broker is of 5.4 or later.")
+@click.option(
+    "--key",
+    metavar="KEY",
+    type=Name(),
+    help="One of KEYS, or the UNIQ_KEY; T#TAG: a tag, where the broker is of 5.4 or later.",
+)
 @click.option(
     "--keys-from", "source", metavar="FILE|-", help="Many of them, one a line; - is stdin."
 )

@@ -87,6 +87,14 @@ def scan_start(log: CommitLog, checkpoint: Checkpoint, config: MessageStoreConfi
     return ScanStart(log.min_offset, "first-file")
 
 
+def scan_place(log: CommitLog, checkpoint: Checkpoint, config: MessageStoreConfig) -> int:
+    """:func:`scan_start` for the field of 5.5 in the checkpoint, where 0 says nothing: then the
+    second record, which is in the same file; 0: there is none."""
+    start = scan_start(log, checkpoint, config).physical_offset
+    first = None if start else log.find_record(0)
+    return start if first is None else first.total_size
+
+
 def first_timestamp(log: CommitLog, number: int) -> int | None:
     """Store time (ms) of a file's first record; None if no record begins there, by magic code and
     place. The engine also takes a record of another place: then it reads a file that somebody has

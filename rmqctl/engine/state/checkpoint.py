@@ -88,17 +88,25 @@ def write_checkpoint(root: Path, path: Path, checkpoint: Checkpoint) -> None:
         os.close(descriptor)
 
 
-def lower_logics_offset(root: Path, path: Path, scan_start: Callable[[], int]) -> None:
+def lower_logics_offset(
+    root: Path, path: Path, scan_start: Callable[[], int], *, is_of_5_5: bool = False
+) -> None:
     """Moves the place from which an unclean start of 5.5 reads, if the checkpoint has one, back to
     where the times lead: the log may have lost records since, and others may come there.
 
-    :param scan_start: gives the physical offset of the log file from which a start reads by the
-        times.
+    :param scan_start: gives the physical offset from which a start reads by the times. It is not 0,
+        which would say that the place is not known: 5.5 goes by times then, but later ones than
+        older versions (``ConsumeQueueStore#isMappedFileMatchedRecover``).
+    :param is_of_5_5: a broker of this version may start on the store, so a place is stored even if
+        there is none yet.
     :raises OSError: the disk failed.
     """
     data = MappedFile.head(path, _FIELDS.size + _LOGICS.size)
     stored = 0 if data is None else _LOGICS.unpack_from(data, _FIELDS.size)[0]
-    if stored <= 0 or stored <= (start := scan_start()):
+    if stored <= 0 and not is_of_5_5:
+        return
+    start = scan_start()
+    if 0 < stored <= start or data is None:
         return
     descriptor = open_for_writing(root, path)
     try:

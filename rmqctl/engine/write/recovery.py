@@ -32,7 +32,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.start.logend import check_renamed
 from rmqctl.engine.start.model import StartPlan
 from rmqctl.engine.start.nearend import check_before
-from rmqctl.engine.start.plan import scan_start
+from rmqctl.engine.start.plan import scan_place
 from rmqctl.engine.state.checkpoint import Checkpoint, lower_logics_offset, read_checkpoint
 from rmqctl.engine.write.context import WriteContext
 from rmqctl.engine.write.storeflusher import StoreFlusher
@@ -130,7 +130,12 @@ class Recovery:
                     context.queues.clear_from(cut.topic, cut.queue_id, cut.end)
             self._flusher.begin(plan, 0 if from_first else plan.hold_back)
             checkpoint = context.root / paths.CHECKPOINT
-            lower_logics_offset(context.root, checkpoint, lambda: self._scan_start(checkpoint))
+            lower_logics_offset(
+                context.root,
+                checkpoint,
+                lambda: self._scan_start(checkpoint),
+                is_of_5_5=context.derived.dispatcher.indexes_tags,
+            )
             if plan.is_clean:
                 path = context.root / paths.ABORT
                 MappedFile.create(context.root, path, len(abort), head=abort).close()
@@ -164,9 +169,10 @@ class Recovery:
             raise CannotWrite(path=str(context.root), reason=str(error.strerror)) from error
 
     def _scan_start(self, path: Path) -> int:
-        """Where an unclean start reads from by the checkpoint's times; at most the log's end."""
+        """The place of a record from which an unclean start reads by the checkpoint's times, at
+        most the log's end."""
         checkpoint, context = read_checkpoint(path) or Checkpoint(), self._context
-        start = scan_start(context.log, checkpoint, context.config).physical_offset
+        start = scan_place(context.log, checkpoint, context.config)
         return min(start, self._plan.end.offset)
 
     def _store_timestamp_at(self, physical_offset: int) -> int | None:

@@ -21,7 +21,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.record.times import utc_time
 from rmqctl.engine.settings.filesizes import commit_log_file_size
-from rmqctl.engine.start.plan import scan_start
+from rmqctl.engine.start.plan import scan_place, scan_start
 from rmqctl.engine.state.checkpoint import (
     Checkpoint,
     lower_logics_offset,
@@ -251,11 +251,12 @@ def store_checkpoint(root: Path, config: MessageStoreConfig, new: Checkpoint) ->
         with MessageStore(root, config) as store:
             store.commit_log.files.check_regular(links_only=True)
             before = _judged(store, new, {})
+            place = scan_place(store.commit_log, new, config)
             for name in NAMES:
                 _check_not_later(name, getattr(new, name), before.newest)
         try:
             write_checkpoint(root, path := root / paths.CHECKPOINT, new)
-            lower_logics_offset(root, path, lambda: before.scan_from)
+            lower_logics_offset(root, path, lambda: place)
         except OSError as error:
             raise CannotWrite(path=str(root / paths.CHECKPOINT), reason=error.strerror) from error
         return before

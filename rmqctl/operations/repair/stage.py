@@ -18,7 +18,7 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.owner import hand_over_tree, make_directories
 from rmqctl.engine.files.unfinished import REPAIR
 from rmqctl.engine.messagestore import MessageStore, system_clock
-from rmqctl.engine.start.plan import scan_start
+from rmqctl.engine.start.plan import scan_place
 from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.state.checkpoint import Checkpoint, lower_logics_offset, write_checkpoint
 from rmqctl.engine.state.consumeroffsets import ConsumerOffsets
@@ -227,7 +227,7 @@ class _Stage:
         write_checkpoint(self._new, fresh, checkpoint)
         with MessageStore(self._root, self._config) as store:
             log = store.commit_log
-            start = scan_start(log, checkpoint, self._config).physical_offset
+            start = scan_place(log, checkpoint, self._config)
         lower_logics_offset(self._new, fresh, lambda: start)
         if before.is_file():
             self._like(before, fresh)
