@@ -158,7 +158,7 @@ FEATURES = {
     "timer": Feature(
         "Messages with a time of delivery: wheel, timer log and check point read, verified, and"
         " made anew from the messages",
-        "nothing is proven for 5.4 and later",
+        "those in RocksDB (`timerRocksDBEnable`, 5.4 and later) are not read",
         "5.3.3",
     ),
     "pop": Feature(
@@ -204,7 +204,8 @@ findings of `verify`, each with its cure \
 read |
 | RocketMQ 5.4 and later | their index items of tags, and the checkpoint of 5.5, are read and \
 written; what else they write as 5.3.3 does is read; `config/metadata` and `rocksdbstore` are \
-named. `simulate-start` plays a start of 4.9.3 or 5.3.3 |
+named. `simulate-start` plays a start of 4.9.3 or 5.3.3; after a crash 5.5 reads at most ten files \
+of the log (`commitLogRecoverMaxNum`) |
 """
 
 

@@ -120,6 +120,10 @@ def test_the_engine_writes_and_rmqctl_reads(
         assert_clean(root, config)
         assert_rebuild_is_the_same(root, values, tmp_path / "rebuilt")
         return
+    if engine.version == LATEST:
+        # Its start reads at most ten log files (commitLogRecoverMaxNum): of what was not dispatched
+        # before those the queues never hear.
+        store.settle()
     engine.kill()
     if ends == "killed at a new file":
         begin_file(chance, root)
