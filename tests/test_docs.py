@@ -533,7 +533,7 @@ def one_of_several_copies(
         "dledger-n0/currterm": "currTerm=2\n",
     }
     checkpoint = (store / "checkpoint").read_bytes()
-    (store / "checkpoint").write_bytes(checkpoint[:24] + b"\0\0\0\0\0\0\0\1" * 2 + checkpoint[40:])
+    (store / "checkpoint").write_bytes(checkpoint[:24] + b"\0\0\0\0\0\0\0\1" * 3 + checkpoint[48:])
     (store / "dledger-n0/data").mkdir(parents=True)
     (store / "compaction").mkdir()
     for name, text in files.items():

@@ -147,6 +147,9 @@ class CheckpointSummary(TypedDict):
     confirm_phy_offset: NotRequired[
         Annotated[int, BYTES, "of 5.x, where it is set: up to here the copies had confirmed"]
     ]
+    logics_physical_offset: NotRequired[
+        Annotated[int, BYTES, "of 5.5, where it is set: its start after a crash reads from there"]
+    ]
 
 
 class LintSummary(TypedDict):

@@ -88,6 +88,15 @@ def write_checkpoint(root: Path, path: Path, checkpoint: Checkpoint) -> None:
         os.close(descriptor)
 
 
+def read_logics_offset(path: Path) -> int:
+    """The place from which an unclean start of 5.5 reads; 0: it is not known, and times count.
+
+    :raises CannotRead: the system refuses to read it.
+    """
+    data = MappedFile.head(path, _FIELDS.size + _LOGICS.size)
+    return 0 if data is None else max(_LOGICS.unpack_from(data, _FIELDS.size)[0], 0)
+
+
 def lower_logics_offset(
     root: Path, path: Path, scan_start: Callable[[], int], *, is_of_5_5: bool = False
 ) -> None:
@@ -101,12 +110,11 @@ def lower_logics_offset(
         there is none yet.
     :raises OSError: the disk failed.
     """
-    data = MappedFile.head(path, _FIELDS.size + _LOGICS.size)
-    stored = 0 if data is None else _LOGICS.unpack_from(data, _FIELDS.size)[0]
-    if stored <= 0 and not is_of_5_5:
+    stored = read_logics_offset(path)
+    if not path.exists() or (stored == 0 and not is_of_5_5):
         return
     start = scan_start()
-    if 0 < stored <= start or data is None:
+    if 0 < stored <= start:
         return
     descriptor = open_for_writing(root, path)
     try:

@@ -26,6 +26,7 @@ from rmqctl.engine.state.checkpoint import (
     Checkpoint,
     lower_logics_offset,
     read_checkpoint,
+    read_logics_offset,
     write_checkpoint,
 )
 from rmqctl.errors import CannotWrite, CheckpointTooLate, NeedsConsent
@@ -59,7 +60,8 @@ class Proven(NamedTuple):
 class Judged(NamedTuple):
     """The checkpoint of a store. ``stored`` is None where there is none; ``new`` is the one that
     was computed or is to be stored, or None. ``newest`` is the store time (ms) of the newest
-    record, ``scan_path`` the file of the log from which a start after a crash would read."""
+    record, ``scan_path`` the file of the log from which a start after a crash would read;
+    ``logics_offset`` is from where one of 5.5 would, 0 if that is not stored."""
 
     stored: Checkpoint | None
     new: Checkpoint | None
@@ -69,6 +71,7 @@ class Judged(NamedTuple):
     scan_path: str | None
     scan_why: str
     bytes_to_scan: int
+    logics_offset: int
 
     @property
     def says_too_much(self) -> bool:
@@ -183,6 +186,7 @@ def _judged(store: MessageStore, new: Checkpoint | None, proofs: dict[str, Prove
         path,
         start.why,
         max(store.max_offset - start.physical_offset, 0),
+        read_logics_offset(store.root / paths.CHECKPOINT),
     )
 
 
@@ -317,4 +321,6 @@ def summary_row(judged: Judged, *, dry_run: bool | None = None) -> CheckpointSum
     if judged.stored is not None and any(judged.stored[3:]):
         row["master_flushed_offset"] = judged.stored.master_flushed_offset
         row["confirm_phy_offset"] = judged.stored.confirm_phy_offset
+    if judged.logics_offset:
+        row["logics_physical_offset"] = judged.logics_offset
     return row
