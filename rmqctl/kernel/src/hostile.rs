@@ -151,7 +151,7 @@ fn append(data: &[u8], choice: &[u8; 8]) {
         usual: Origin::of_hosts(([127, 0, 0, 1], 0), ([127, 0, 0, 1], 10911)),
         shortest_properties: 0,
         largest_record: 1 << 10,
-        indexes_tags: false,
+        indexes_tags: choice[7] & 1 != 0,
     });
     appender.admit(b"Topic", 0, i64::from(choice[0]), i64::from(choice[1]));
     let text = &data[..data.len().min(100)];
@@ -265,8 +265,8 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
 fn scan(data: &[u8], position: usize, threads: usize, parts: usize, wanted: u8) {
     let window =
         Window { position, limit: data.len(), readable: data.len(), file_from_offset: FILE };
+    let mut topics: Vec<_> = (0..threads).map(|_| Topics::new(wanted & 4 != 0)).collect();
     let wanted = Wanted { check: wanted & 1 != 0, properties: wanted & 2 != 0 };
-    let mut topics: Vec<_> = (0..threads).map(|_| Topics::new(false)).collect();
     let starts = parts::starts(data, window, parts);
     let mut numbers = vec![0; starts.len() * MOST * ROW_BYTES];
     let rooms = numbers.chunks_exact_mut(MOST * ROW_BYTES).map(Ints::new).collect();
@@ -276,8 +276,8 @@ fn scan(data: &[u8], position: usize, threads: usize, parts: usize, wanted: u8) 
 fn pass_plain(data: &[u8], position: usize, threads: usize, parts: usize, asked: u8) {
     let window =
         Window { position, limit: data.len(), readable: data.len(), file_from_offset: FILE };
+    let mut topics: Vec<_> = (0..threads).map(|_| Topics::new(asked & 8 != 0)).collect();
     let asked = Asked { check: asked & 1 != 0, units: asked & 2 != 0, keys: asked & 4 != 0 };
-    let mut topics: Vec<_> = (0..threads).map(|_| Topics::new(false)).collect();
     let starts = parts::starts(data, window, parts);
     let source = Source { map: data, file: None, readable: data.len() };
     let parts = plain::read(&mut topics, source, window, &starts, asked).expect("a map is read");

@@ -163,3 +163,35 @@ pub fn body_matches(data: &[u8], record: &Record) -> bool {
         (code & 0x7fff_ffff) as i32 == record.body_crc
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Key, each_key};
+    use crate::record::keyhash::{KeyPrefix, hash_code, index_hash};
+    use crate::record::properties;
+
+    /// The keys of a record with these properties, in the order of their items.
+    fn keys(text: &[u8], indexes_tags: bool) -> Vec<Key> {
+        let found = properties::read(text, 0, text.len());
+        let mut keys = Vec::new();
+        each_key(text, &found, KeyPrefix::of(b"Topic", indexes_tags), |key| keys.push(key));
+        keys
+    }
+
+    fn hash(text: &str) -> i32 {
+        index_hash(hash_code(text.as_bytes(), 0, text.len(), 0))
+    }
+
+    #[test]
+    fn tags_are_the_last_key_where_they_are_indexed() {
+        let text = b"TAGS\x01t\x02KEYS\x01a  b\x02UNIQ_KEY\x01u";
+        let plain = ["Topic#u", "Topic#a", "Topic#b"].map(hash);
+        let hashes = |keys: &[Key]| keys.iter().map(|key| key.hash).collect::<Vec<_>>();
+        assert_eq!(hashes(&keys(text, false)), plain);
+        let all = keys(text, true);
+        assert_eq!(hashes(&all[..3]), plain);
+        assert_eq!(all[3], Key { hash: hash("Topic#T#t"), is_tags: true });
+        assert_eq!(all.iter().filter(|key| key.marked() < 0).count(), 1);
+        assert_eq!(keys(b"TAGS\x01", true), []);
+    }
+}
