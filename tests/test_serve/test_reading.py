@@ -336,6 +336,22 @@ def test_a_message_by_its_key_and_by_its_offset(dialogue: Dialogue) -> None:
         assert answer.remark == f"can not find message by the offset, {offset}"
 
 
+def test_a_client_of_5_4_asks_for_the_messages_with_a_tag(tmp_path: Path) -> None:
+    golden_data.make_one_of_5_4(tmp_path)
+    with MessageStore(tmp_path, writable=True) as store:
+        for tag in ("a", "b", "a"):
+            message = MessageExtBrokerInner("t", tag.encode(), properties={"TAGS": tag})
+            assert store.put_message(message).is_ok
+        client = Dialogue(Served.of(store)).client()
+        asked = {"topic": "t", "key": "a", "maxNum": 9, "beginTimestamp": 0}
+        asked |= {"endTimestamp": 2**63 - 1}
+        answer = client.ask(RequestCode.QUERY_MESSAGE, indexType="T", **asked)
+        first, last = (store.get_message("t", 0, at).records[0] for at in (0, 2))
+        assert len(answer.body) == first.total_size + last.total_size
+        answer = client.ask(RequestCode.QUERY_MESSAGE, **asked)
+        assert answer.code == ResponseCode.QUERY_NOT_FOUND
+
+
 # --- offsets ---------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from formats.constants import LONG_MAX
+from formats.constants import INDEX_TAG_TYPE, LONG_MAX
 from formats.remotingcodes import ResponseCode
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.store import Store
@@ -36,6 +36,8 @@ def query_message(served: Served, request: Request) -> Outcome:
     fields, command = request.fields, request.command
     topic = fields.topic("topic", served.topics)
     key, most = fields.text("key"), fields.int32("maxNum")
+    if fields.find("indexType") == INDEX_TAG_TYPE:  # Of a client of 5.4 or later: messages by tag.
+        key = f"{INDEX_TAG_TYPE}#{key}"
     begin, end = fields.int64("beginTimestamp"), fields.int64("endTimestamp")
     if fields.boolean(_UNIQUE_KEY_QUERY):
         most = _DEFAULT_QUERY_MAX_NUM
