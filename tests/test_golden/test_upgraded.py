@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,11 @@ def test_it_is_sound_and_tags_find_what_the_newer_engine_has_stored(store: Path)
     offsets = {one.physical_offset for one in tagged(store)}
     newer = {offset for offset in offsets if offset >= SAID["upgraded_at"]}
     assert found_by_tag(store) == newer and newer < offsets
+
+
+def test_a_copy_without_the_database_is_sound(store: Path) -> None:
+    shutil.rmtree(store / "rocksdbstore")
+    assert findings(store) == []
 
 
 def test_what_is_made_anew_has_the_tags_of_all(store: Path, tmp_path: Path) -> None:

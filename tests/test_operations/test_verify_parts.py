@@ -93,7 +93,7 @@ def _in_parts(side: inparts.StoreSide) -> Checked:
     snapshot, dispatcher = side.snapshot, Dispatcher(CONFIG)
     found = list(side.before())
     borders = index_parts.index_borders(snapshot, 1)
-    scanner = Scanner(side.log, check=True, indexes_tags=snapshot.indexes_tags)
+    scanner = Scanner(side.log, check=True, indexes_tags=snapshot.dispatcher().indexes_tags)
     log = inparts.LogSide(snapshot, side.log)
     looked, stored = inparts.UnitsLookup(snapshot, 1), 0
     units: dict[tuple[str, int], list[UnitBatch | inparts.StoredUnits]] = defaultdict(list)
@@ -196,7 +196,7 @@ def test_a_file_that_goes_meanwhile_moves_no_border(store: Path, tmp_path: Path)
     with closing(side.log):
         borders = index_parts.index_borders(side.snapshot, 1)
         counted = index_parts.PartKeys(borders)
-        scanner = Scanner(side.log, indexes_tags=side.snapshot.indexes_tags)
+        scanner = Scanner(side.log, indexes_tags=side.snapshot.dispatcher().indexes_tags)
         batches = [entry for entry in scanner.scan() if isinstance(entry, Batch)]
         keys = KeyBatch.joined([marked_key_batch(entry) for entry in batches])
         counted.add(keys)

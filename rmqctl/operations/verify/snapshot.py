@@ -48,7 +48,7 @@ class Snapshot:
     ``log_min``. ``unclean`` says that ``abort`` exists. ``is_index_unusual`` says that the
     geometry in ``config`` is not the stated one, but one that the index files prove.
 
-    ``indexes_tags`` says that messages may have an index item of their tags, as since 5.4.
+    ``indexes_tags`` says that messages get an index item of their tags, as since 5.4.
     ``batch_topics`` are the topics with batch queues (5.x), if queues in files count. ``rocksdb``
     is the path, relative to the store, of the database with the queues, if its queues are read.
     ``not_compared`` is why the queues that count cannot be compared with the log; None if they can.
@@ -87,8 +87,9 @@ class Snapshot:
         return self.log_min != _NOWHERE
 
     def dispatcher(self) -> Dispatcher:
-        """The dispatcher, which derives units and keys from records."""
-        return Dispatcher(self.config, self.batch_topics, indexes_tags=self.indexes_tags)
+        """The dispatcher, which derives units and keys from records. In any store of 5.x tags are
+        keys that may have items: it may be a copy without what shows the newest version."""
+        return Dispatcher(self.config, self.batch_topics, indexes_tags=self.is_of_5)
 
     def open_log(self) -> CommitLog:
         """The log as its files are now."""
