@@ -141,6 +141,34 @@ def test_one_queue_and_what_else_is_in_the_file(cli: Cli, store: Path) -> None:
     }
 
 
+def test_the_entry_is_in_the_order_of_the_queues(cli: Cli, store: Path) -> None:
+    """And what is no queue stays, behind them."""
+    file = configure(store, '{"offsetTable":{"orders@g":{"odd":1,12:7,1:5}}}')
+    assert set_offset(cli, store, "--to", "9", "--queue-id", "0", "--yes").code == 0
+    assert list(offsets(file).items()) == [(0, 9), (1, 5), (12, 7), ("odd", 1)]
+
+
+@pytest.mark.parametrize("text", ["[]", '{"offsetTable":[]}', '{"offsetTable":7}'])
+def test_a_file_without_the_table_is_named(text: str, cli: Cli, store: Path) -> None:
+    configure(store, text)
+    before = state(store)
+    done = set_offset(cli, store, "--to", "3", "--new", "--yes")
+    assert done.code == 5 and "consumerOffset.json, line 1, column 1" in done.err
+    assert "no object 'offsetTable'" in done.err and state(store) == before
+
+
+@pytest.mark.parametrize("name", ["g@h", "@g", "@"])
+def test_a_name_that_no_key_can_hold_is_refused(name: str, cli: Cli, store: Path) -> None:
+    """``topic@group`` has one @ (``ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR``)."""
+    before = state(store)
+    for group, topic in ((name, "orders"), ("g", name)):
+        line = ("group", "set-offset", group, "--topic", topic, "--to", "end", "--new")
+        for consent in ("--yes", "--dry-run"):
+            done = cli(*line, consent, store=store)
+            assert (done.code, done.out) == (2, "") and "no name of a group or topic" in done.err
+    assert state(store) == before
+
+
 def test_a_place_that_is_none_is_answered_with_those_that_there_are(cli: Cli, store: Path) -> None:
     configure(store, '{"offsetTable":{"orders@g":{0:20}}}')
     done = set_offset(cli, store, "--to", "foo")
@@ -229,6 +257,28 @@ def test_light_groups_have_one_offset(cli: Cli, store: Path) -> None:
     assert done.code == 2 and "no offset" in done.err
 
 
+def test_which_of_two_files_counts(cli: Cli, store: Path) -> None:
+    """A group with offsets in both: ``enableLmq`` decides, which is false unless it is said."""
+    plain = configure(store, '{"offsetTable":{"orders@g":{0:5,1:5}}}')
+    light = configure(store, '{"offsetTable":{"orders@g":{0:6,1:6}}}', "lmqConsumerOffset.json")
+    dry = ("--to", "8", "--dry-run")
+    done = set_offset(cli, store, *dry)
+    assert [row["old_offset"] for row in done.rows[:-1]] == [5, 5]
+    assert done.rows[-1]["file"] == "config/consumerOffset.json"
+    conf = store.parent / "light.conf"
+    conf.write_text("enableLmq=true\nmaxHashSlotNum=50\nmaxIndexNum=200\n")
+    line = ("group", "set-offset", "g", "--topic", "orders", *NDJSON, "--store", store)
+    done = cli(*line, *dry, "--broker-conf", conf)
+    assert [row["old_offset"] for row in done.rows[:-1]] == [6, 6]
+    assert done.rows[-1]["file"] == "config/lmqConsumerOffset.json"
+    # Such a broker does not read the other one.
+    light.unlink()
+    assert cli(*line, *dry, "--broker-conf", conf).code == 2
+    done = cli(*line, "--to", "8", "--new", "--yes", "--broker-conf", conf)
+    assert [row["old_offset"] for row in done.rows[:-1]] == [None, None]
+    assert offsets(light) == {0: 8, 1: 8} and offsets(plain) == {0: 5, 1: 5}
+
+
 @pytest.mark.parametrize(
     "name", ["consumerOffset.json", "consumerOffset.json.bak", "rmqctl-offsets.ndjson"]
 )
@@ -273,8 +323,9 @@ def test_offsets_in_rocksdb_are_refused(cli: Cli, store: Path) -> None:
     (store / "config" / "consumerOffsets").mkdir()
     (store / "config" / "consumerOffsets" / "CURRENT").write_text("MANIFEST-000001")
     before = state(store)
-    done = set_offset(cli, store, "--to", "3", "--yes")
-    assert done.code == 5 and "RocksDB" in done.err and state(store) == before
+    for more in ("--yes", "--dry-run"):
+        done = set_offset(cli, store, "--to", "3", more)
+        assert done.code == 5 and "RocksDB" in done.err and state(store) == before
     assert "config/consumerOffsets, which is not read" in cli("groups", store=store).err
     info = cli("info", *NDJSON, store=store).rows[0]
     assert info["not_understood"] == ["config/consumerOffsets: offsets in RocksDB (5.x)"]

@@ -116,6 +116,40 @@ def test_filters(cli: Cli, store: Path) -> None:
     assert cli("groups", "--topic", "absent", store=store).code == 1
 
 
+def test_the_rows_are_sorted_however_the_file_is(cli: Cli, store: Path) -> None:
+    configure(
+        store,
+        '{"orders@b":{1:20,0:20},"other@a":{0:0},"orders@a":{0:30}}',
+        ("idle", "b", "active"),
+    )
+    rows = cli("groups", *NDJSON, store=store).rows[:-1]
+    assert [(row["group"], row["topic"]) for row in rows] == [
+        ("a", "orders"),
+        ("a", "other"),
+        ("b", "orders"),
+        ("active", None),
+        ("idle", None),
+    ]
+    rows = cli("groups", "--queues", *NDJSON, store=store).rows[:-1]
+    assert [(row["group"], row["topic"], row["queue_id"]) for row in rows] == [
+        ("a", "orders", 0),
+        ("a", "other", 0),
+        ("b", "orders", 0),
+        ("b", "orders", 1),
+    ]
+
+
+def test_a_queue_without_messages_lacks_no_offset(cli: Cli, store: Path) -> None:
+    """Queue 1 has messages and queue 2 has none; the group has an offset in neither."""
+    configure(store, '{"orders@g":{0:30}}', ("g", "idle"))
+    empty = store / "consumequeue" / "orders" / "2"
+    empty.mkdir()
+    (empty / ("0" * 20)).write_bytes(bytes(2000))
+    g, idle, _ = cli("groups", *NDJSON, store=store).rows
+    assert (g["queues"], g["queues_without_offset"]) == (1, 1)
+    assert (idle["queues"], idle["queues_without_offset"]) == (0, 0)
+
+
 def test_a_queue_is_opened_once_for_many_groups(
     cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,9 +86,12 @@ def test_a_broker_conf_that_says_so_counts(
     conf = tmp_path / "other.conf"
     conf.write_text(f"{BROKER_CONF}{setting}\n")
     before = state(store)
-    put = ("put", "--topic", "orders", "--body", "x")
-    done = cli(*put, "--store", str(store), "--broker-conf", str(conf))
-    assert done.code == 5 and why in done.err
+    for line in WRITING:
+        if why == "DLedger" and "--in-place" in line:
+            continue  # Queues and index are a member's own.
+        done = cli(*line, "--store", store, "--broker-conf", conf)
+        assert done.code == 5 and why in done.err, (line, done)
+        assert not done.rows, (line, done)
     assert state(store) == before
 
 
