@@ -107,6 +107,15 @@ def test_filters_and_limits(cli: Cli, store: Path) -> None:
         "du", "--since", str(BORN + 1030), "--until", str(BORN + 1039), "--json", store=store
     )
     assert json.loads(late.out)[-1]["messages"] == 10
+    for times, count in (
+        (("--since", str(BORN + 1030)), 30),
+        (("--until", str(BORN + 1039)), 40),
+        (("--since", str(BORN + 1030), "--until", str(BORN + 1030)), 1),
+    ):
+        done = cli("du", *times, "--format", "ndjson", store=store)
+        assert done.code == 0 and done.rows[-1]["messages"] == count
+    turned = cli("du", "--since", str(BORN + 2), "--until", str(BORN + 1), store=store)
+    assert turned.code == 2 and "swap them" in turned.err
     one = cli("du", "--by", "topic,queue", "--limit", "1", "--format", "ndjson", store=store)
     assert [row["type"] for row in one.rows].count("usage") == 1
     assert one.rows[-1]["groups"] == 3

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqctl.operations.change import clean
 from tests import golden_data
 from tests.conftest import Golden
-from tests.test_cli.conftest import BORN, Cli, state
+from tests.test_cli.conftest import BORN, CONFIG, Cli, state
 
 NDJSON = ("--format", "ndjson")
 NORMAL = {"readQueueNums": 2, "writeQueueNums": 3, "perm": 6, "topicSysFlag": 0, "order": True}
@@ -122,6 +124,23 @@ def test_a_broken_file_falls_back_to_its_copy(cli: Cli, store: Path) -> None:
     file.with_name("topics.json.bak").unlink()
     done = cli("topics", store=store)
     assert done.code == 5 and "topics.json, line 1" in done.err and "config check" in done.err
+
+
+def test_the_bytes_are_those_of_the_records_also_after_clean(cli: Cli, store: Path) -> None:
+    """Of queues with one message, with many, and with a first offset that is not 0."""
+    for _ in range(2):
+        sizes: Counter[str] = Counter()
+        messages: Counter[str] = Counter()
+        for row in cli("walk", "commitlog", *NDJSON, store=store).rows:
+            if row["type"] == "message":
+                sizes[row["topic"]] += row["total_size"]
+                messages[row["topic"]] += 1
+        rows = cli("topics", *NDJSON, store=store).rows[:-1]
+        assert {row["topic"]: row["bytes"] for row in rows} == dict(sizes)
+        assert {row["topic"]: row["messages"] for row in rows} == dict(messages)
+        assert 1 in messages.values()
+        clean.clean(store, CONFIG, clean.Rule(at=1 << 50, manual=True), lambda removal: None)
+    assert messages["orders"] < 59
 
 
 def test_units_that_point_nowhere_do_not_count(cli: Cli, store: Path) -> None:
