@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -297,6 +298,38 @@ def test_lint_names_what_it_may_not_read_and_goes_on(names: list[str], store: Pa
     others = {row.get("code") for row in rows} & {"commitlog-missing", "queue-file-missing"}
     assert not others and rows[-1]["type"] == "summary"
     assert ("index" in names) == ("foreign-file" not in {row.get("code") for row in rows})
+
+
+@pytest.mark.parametrize(
+    ("place", "mode"),
+    [("dledger-n0/data", 0), ("disk1", 0), ("disks/1", 0), ("disks", 0), ("../disk", 0o444)],
+)
+def test_a_log_that_cannot_be_read_is_not_left_out(place: str, mode: int, store: Path) -> None:
+    """Whether it is a member's, or lies where ``storePathCommitLog`` says: its bytes are most."""
+    log = store / ("disks/1" if place == "disks" else place)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    conf = store.parent / "broker.conf"
+    if place.startswith("dledger"):
+        shutil.copytree(store / "commitlog", log)
+        conf.write_text(BROKER_CONF)
+    else:
+        (store / "commitlog").rename(log)
+        (store / "more").mkdir()
+        told = f"storePathCommitLog={log},{store}/more\n"
+        conf.write_text(f"{BROKER_CONF}storePathRootDir={store}\n{told}")
+    line = rmqctl("du", "--disk", "--store", store, "--broker-conf", conf)
+
+    def run() -> subprocess.CompletedProcess[str]:
+        rights = _without_roots_rights
+        return subprocess.run(line, preexec_fn=rights, capture_output=True, text=True)
+
+    assert run().returncode == 0
+    (store / place).chmod(mode)
+    try:
+        done = run()
+    finally:
+        (store / place).chmod(0o755)
+    assert (done.returncode, done.stdout) == (5, "") and "Permission denied" in done.stderr
 
 
 def test_lost_and_found_is_not_the_stores(store: Path) -> None:

@@ -45,24 +45,31 @@ def disk_usage(root: Path, config: MessageStoreConfig) -> list[DiskRow]:
     logs, elsewhere = _logs(root, at_root(config, root))
     start = len(os.path.join(root, ""))
 
+    def structure_of(relative: str) -> str:
+        top = relative.partition("/")[0]
+        return paths.COMMIT_LOG if relative in logs else top if top in _STRUCTURES else "other"
+
     def refused(error: OSError) -> None:
-        # A file that a broker has just deleted takes no space. lost+found is no part of the store.
-        top = str(error.filename)[start:].split("/")[0]
-        if not isinstance(error, FileNotFoundError) and (not top or top in _STRUCTURES):
-            raise CannotRead(path=error.filename, reason=error.strerror) from error
+        # lost+found is no part of the store.
+        relative = str(error.filename)[start:]
+        is_above_log = any(log.startswith(f"{relative}/") for log in logs)
+        if not relative or is_above_log or structure_of(relative) != "other":
+            _unreadable(error)
 
     # There may be as many directories as queues, so no Path is made of each.
     for directory, _, files in os.walk(root, onerror=refused):
-        relative = directory[start:]
-        top = relative.split("/")[0]
-        name = top if top in _STRUCTURES else "other"
-        if relative in logs:
-            name = paths.COMMIT_LOG
-        _add(rows, name, directory, files, refused)
+        name = structure_of(directory[start:])
+        _add(rows, name, directory, files, refused if name == "other" else _unreadable)
     for place in elsewhere:
         # Only the files of the log: the directory may be all of a disk.
-        _add(rows, paths.COMMIT_LOG, place, paths.scan_names(place), refused)
+        _add(rows, paths.COMMIT_LOG, place, paths.scan_names(place), _unreadable)
     return [rows[name] for name in (*_STRUCTURES, "other") if name in rows]
+
+
+def _unreadable(error: OSError) -> None:
+    # A file that a broker has just deleted takes no space.
+    if not isinstance(error, FileNotFoundError):
+        raise CannotRead(path=error.filename, reason=error.strerror) from error
 
 
 def _logs(root: Path, config: MessageStoreConfig) -> tuple[set[str], list[str]]:
