@@ -87,6 +87,13 @@ def test_numbers_are_those_of_the_log(
     assert summary["messages"] == len(records) and summary["damages"] == 0
     assert summary["reconsumed"] == sum(record.reconsume_times > 0 for record in records)
     assert summary["retries"] == sum(r.topic.startswith("%RETRY%") for r in records)
+    (log,) = [row for row in rows if row["type"] == "store"]
+    assert [log["messages"], log["bytes"]] == [len(records), sum(r.total_size for r in records)]
+    times = [record.store_timestamp for record in records]
+    assert log["first_store_timestamp"] == min(times)
+    assert log["last_store_timestamp"] == max(times)
+    # One store is one broker.
+    assert not counted(rows, "broker", "broker")
     most = [row["messages"] for row in rows if row["type"] == "queue"]
     assert most == sorted(most, reverse=True)
 
@@ -109,6 +116,22 @@ def test_several_stores_are_one_count(cli: Cli, store: Path) -> None:
     assert [row["topic"] for row in top if row["type"] == "topic"] == ["orders"]
 
 
+def test_the_range_of_times_is_that_of_all_files(cli: Cli, tmp_path: Path) -> None:
+    """A clock may go back: neither the first nor the last file has the first or the last time."""
+    path = tmp_path / "store"
+    times = [BORN + 500, BORN + 10, BORN + 990, BORN + 400]
+    clock = iter(times)
+    with MessageStore(
+        path, CONFIG, writable=True, create=True, clock=lambda: next(clock)
+    ) as opened:
+        for number in range(len(times)):
+            assert opened.put_message(message(number, body=b"x" * 1500)).is_ok
+        assert len(opened.commit_log.files.entries) == len(times)
+    (log,) = [row for row in cli("stats", *NDJSON, store=path).rows if row["type"] == "store"]
+    assert (log["first_store_timestamp"], log["last_store_timestamp"]) == (BORN + 10, BORN + 990)
+    assert log["messages"] == len(times)
+
+
 def test_damage_and_nothing_are_told(cli: Cli, store: Path, tmp_path: Path) -> None:
     before = state(store)
     assert cli("stats", "--store", store, "-q").code == 0
@@ -122,6 +145,16 @@ def test_damage_and_nothing_are_told(cli: Cli, store: Path, tmp_path: Path) -> N
     (place,) = [row for row in done.rows if row["type"] == "unreadable"]
     assert (place["store"], place["physical_offset"]) == (str(store), 2048)
     assert place["reason"] == "bad-magic" and 0 < place["length"] < 2048
+    last = store / "commitlog" / f"{1 << 20:020d}"
+    last.mkdir()
+    for top, count in (("1", 1), ("2", 2), ("9", 2)):
+        done = cli("stats", "--top", top, "--format", "ndjson", "--store", store)
+        assert (done.code, done.rows[-1]["damages"]) == (1, 2)
+        told = [row for row in done.rows if row["type"] == "unreadable"]
+        assert len(told) == count
+    assert [one["physical_offset"] for one in told] == [None, 2048]
+    assert str(last) in told[0]["reason"] and told[0]["length"] is None
+    last.rmdir()
     (tmp_path / "empty" / "commitlog").mkdir(parents=True)
     done = cli("stats", *NDJSON, "--store", tmp_path / "empty")
     assert done.code == 1 and done.rows[-1]["retry_rate"] == 0.0
@@ -129,12 +162,17 @@ def test_damage_and_nothing_are_told(cli: Cli, store: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("name", "bound", "said"),
-    [("MAX_KEYS", 100, "100 keys"), ("MAX_GROUPS", 2, "2 groups of section")],
+    [
+        ("MAX_KEYS", 100, "100 keys"),
+        ("MAX_GROUPS", 2, "2 groups of section"),
+        ("MAX_NAMES", 1, "1 tags or producers"),
+    ],
 )
 def test_more_than_is_held_is_refused(
     name: str, bound: int, said: str, cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statsrows if name == "MAX_GROUPS" else stats, name, bound)
+    where = statsrows if name == "MAX_GROUPS" else stats
+    monkeypatch.setattr(where, name.replace("NAMES", "GROUPS"), bound)
     done = cli("stats", "--store", store)
     assert done.code == 5 and said in done.err and "--master 'local[*]'" in done.err
     assert done.out == "" and done.err.count("\n") == 1
