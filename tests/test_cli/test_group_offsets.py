@@ -258,23 +258,30 @@ def test_light_groups_have_one_offset(cli: Cli, store: Path) -> None:
 
 
 def test_which_of_two_files_counts(cli: Cli, store: Path) -> None:
-    """A group with offsets in both: ``enableLmq`` decides, which is false unless it is said."""
+    """A group with offsets in both: ``enableLmq`` decides, which is false unless it is said.
+    ``groups`` counts with the same ones."""
     plain = configure(store, '{"offsetTable":{"orders@g":{0:5,1:5}}}')
     light = configure(store, '{"offsetTable":{"orders@g":{0:6,1:6}}}', "lmqConsumerOffset.json")
     dry = ("--to", "8", "--dry-run")
     done = set_offset(cli, store, *dry)
     assert [row["old_offset"] for row in done.rows[:-1]] == [5, 5]
     assert done.rows[-1]["file"] == "config/consumerOffset.json"
+    assert cli("groups", *NDJSON, store=store).rows[-1]["lag"] == 30 + 29 - 2 * 5
     conf = store.parent / "light.conf"
     conf.write_text("enableLmq=true\nmaxHashSlotNum=50\nmaxIndexNum=200\n")
-    line = ("group", "set-offset", "g", "--topic", "orders", *NDJSON, "--store", store)
-    done = cli(*line, *dry, "--broker-conf", conf)
+    where = ("--store", store, "--broker-conf", conf)
+    assert cli("groups", *NDJSON, *where).rows[-1]["lag"] == 30 + 29 - 2 * 6
+    line = ("group", "set-offset", "g", "--topic", "orders", *NDJSON, *where)
+    done = cli(*line, *dry)
     assert [row["old_offset"] for row in done.rows[:-1]] == [6, 6]
     assert done.rows[-1]["file"] == "config/lmqConsumerOffset.json"
-    # Such a broker does not read the other one.
+    # Such a broker does not read the other one, not even a broken one.
     light.unlink()
-    assert cli(*line, *dry, "--broker-conf", conf).code == 2
-    done = cli(*line, "--to", "8", "--new", "--yes", "--broker-conf", conf)
+    assert cli(*line, *dry).code == 2 and cli("groups", *NDJSON, *where).rows[-1]["groups"] == 0
+    plain.write_text("{")
+    assert cli(*line, *dry).code == 2 and cli("groups", *NDJSON, *where).code == 0
+    plain.write_text('{"offsetTable":{"orders@g":{0:5,1:5}}}')
+    done = cli(*line, "--to", "8", "--new", "--yes")
     assert [row["old_offset"] for row in done.rows[:-1]] == [None, None]
     assert offsets(light) == {0: 8, 1: 8} and offsets(plain) == {0: 5, 1: 5}
 

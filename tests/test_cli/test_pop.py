@@ -121,7 +121,7 @@ def test_a_topic_has_what_came_back_of_it(left: Left) -> None:
 def test_groups_of_a_topic_have_what_came_back_of_it(left: Left, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "conf").write_text(left.conf)
     more = ("--store", left.root, "--broker-conf", tmp_path / "conf", "--format", "ndjson")
-    told = {topic for topic, group in consumer_offsets(left.root) if group == "pickers"}
+    told = {topic for topic, group in consumer_offsets(left.root, None) if group == "pickers"}
     assert left.root.name != "pop" or {"orders", "%RETRY%pickers_orders"} <= told
     for topic in ("orders", "in_line"):
         rows = cli("groups", "--topic", topic, *more).rows

@@ -75,7 +75,7 @@ def test_a_copy_has_all_of_it_and_goes_on(tmp_path: Path, cli: Cli) -> None:
     with MessageStore(copy, CONFIG) as store:
         queue = store.consume_queue("orders", 0)
         assert queue is not None
-        offsets = brokerjson.consumer_offsets(copy)
+        offsets = brokerjson.consumer_offsets(copy, None)
         assert offsets["orders", "readers"] == {0: queue.max_offset, 1: 0}
 
 

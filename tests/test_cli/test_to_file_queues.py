@@ -78,7 +78,7 @@ def test_queues_topics_groups_and_offsets(cli: Cli, root: Path) -> None:
     assert topics["dataVersion"]["counter"] > 0
     groups = brokerjson.read_config(root, brokerjson.SUBSCRIPTION_GROUP)
     assert groups["subscriptionGroupTable"]["readers"]["groupName"] == "readers"
-    assert brokerjson.consumer_offsets(root)["bills", "readers"] == {0: 5}
+    assert brokerjson.consumer_offsets(root, None)["bills", "readers"] == {0: 5}
     # It is a store like others now, and nothing of the old one is lost.
     assert call(cli, root, "verify").code == 0
     assert call(cli, root, "config", "check").code == 0
@@ -199,7 +199,7 @@ def test_cut_off_and_done_again(
     assert call(cli, root, "put", "--topic", "orders", "--body", "x").code == 5
     assert call(cli, root, *CONVERT, "--yes").code == 0
     assert {place: next_one for place, (_, next_one) in ends(root).items()} == SENT
-    assert brokerjson.consumer_offsets(root)["bills", "readers"] == {0: 5}
+    assert brokerjson.consumer_offsets(root, None)["bills", "readers"] == {0: 5}
     assert call(cli, root, "verify").code == 0
 
 
@@ -219,7 +219,7 @@ def test_what_its_broker_wrote_until_it_stopped_counts(
     monkeypatch.setattr(tofiles, "config_files", until_it_stops)
     assert call(cli, root, *CONVERT, "--yes").code == 0
     assert read == [False, True]
-    assert brokerjson.consumer_offsets(root)["bills", "readers"] == {0: 77}
+    assert brokerjson.consumer_offsets(root, None)["bills", "readers"] == {0: 77}
 
 
 def _is_locked(root: Path) -> bool:
@@ -237,7 +237,7 @@ def test_a_json_file_that_counts_further(cli: Cli, root: Path) -> None:
     (root / "config/consumerOffset.json").write_text(offsets)
     (root / "config/topics.json").write_text(older)
     assert call(cli, root, *CONVERT, "--yes").code == 0
-    assert brokerjson.consumer_offsets(root)["bills", "readers"] == {0: 3}
+    assert brokerjson.consumer_offsets(root, None)["bills", "readers"] == {0: 3}
     assert "old" not in brokerjson.read_config(root, brokerjson.TOPICS)["topicConfigTable"]
     assert (root / "config/topics.json.bak").read_text() == older
 

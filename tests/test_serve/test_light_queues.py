@@ -11,6 +11,7 @@ import pytest
 
 from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.messagestore import MessageStore, WritableStore
+from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.state import offsets
 from tests.test_serve.dialogue import Dialogue
@@ -82,6 +83,22 @@ def test_offsets_of_light_queues_last(dialogue: Dialogue, root: Path) -> None:
     assert (again.find("%LMQ%a", "%LMQ%g", 0), again.find("%LMQ%a", "g", 0)) == (7, 7)
     assert again.find("orders", "%LMQ%g", 1) == 3
     assert "%LMQ%g" not in [one.name for one in dialogue.served.groups]
+
+
+@pytest.mark.parametrize(("conf", "offset"), [("true", 6), ("false", 5), (None, 5)])
+def test_offsets_are_of_the_file_that_a_broker_reads(
+    conf: str | None, offset: int, root: Path
+) -> None:
+    """The other one is left from before the switch was turned (``BrokerController``)."""
+    for name, number in (("consumerOffset.json", 5), ("lmqConsumerOffset.json", 6)):
+        (root / "config" / name).write_text(f'{{"offsetTable":{{"orders@g":{{0:{number}}}}}}}')
+    said = parse_broker_conf("" if conf is None else f"enableLmq={conf}\n")
+    config = replace(CONFIG, enable_lmq=said.enable_lmq, explicit=CONFIG.explicit | said.explicit)
+    with WritableStore(root, config) as store:
+        client = Dialogue(Served.of(store, broker_name="b", cluster_name="c")).client()
+        asked = {"consumerGroup": "g", "topic": "orders", "queueId": 0}
+        answer = client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **asked)
+        assert (answer.code, answer.ext_fields["offset"]) == (0, str(offset))
 
 
 def test_names_of_light_queues_fill_no_memory(

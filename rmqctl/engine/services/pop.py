@@ -110,7 +110,7 @@ def revive_queues(store: MessageStore) -> list[ReviveQueue]:
     :raises ConfigFileUnreadable: ``consumerOffset.json`` and its ``.bak`` are broken.
     """
     found = []
-    offsets = brokerjson.consumer_offsets(store.root)
+    offsets = brokerjson.consumer_offsets(store.root, store.config.told_lmq)
     for where in store.queues.directories():
         if not where.topic.startswith(REVIVE_TOPIC_PREFIX):
             continue

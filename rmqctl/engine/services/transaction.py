@@ -49,7 +49,7 @@ def check_progress(store: MessageStore, queue_id: int) -> CheckProgress:
 
     :raises ConfigFileUnreadable: the file and its ``.bak`` are broken.
     """
-    offsets = brokerjson.consumer_offsets(Path(store.root))
+    offsets = brokerjson.consumer_offsets(Path(store.root), store.config.told_lmq)
     found = []
     for topic in (HALF_TOPIC, OP_TOPIC):
         queue = store.consume_queue(topic, queue_id)

@@ -117,6 +117,13 @@ class MessageStoreConfig:
     def is_explicit(self, name: str) -> bool:
         return name in self.explicit
 
+    @property
+    def told_lmq(self) -> bool | None:
+        """``enableLmq``; None where no ``broker.conf`` says it."""
+        if not self.enable_lmq and not self.is_explicit("enable_lmq"):
+            return None
+        return self.enable_lmq
+
     def delay_levels(self) -> list[int]:
         """Delays in milliseconds; level ``i`` is item ``i - 1``
         (``ScheduleMessageService#parseDelayLevel``).

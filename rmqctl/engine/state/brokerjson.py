@@ -123,15 +123,26 @@ def offset_table(value: Any) -> dict[int, int]:
     return table
 
 
-def consumer_offsets(root: Path) -> dict[tuple[str, str], dict[int, int]]:
+def consumer_offsets(root: Path, enable_lmq: bool | None) -> dict[tuple[str, str], dict[int, int]]:
     """``(topic, group)`` → queue id → the offset that the group consumes next.
 
-    From both :data:`OFFSET_TABLES`, without keys other than ``topic@group``.
+    From the file that a broker with this ``enableLmq`` reads. If that is not known (None), from
+    both: what is in both counts as ``consumerOffset.json`` has it. Without keys other than
+    ``topic@group``.
     """
+    if enable_lmq is not None:
+        return _offsets_of(root, LMQ_CONSUMER_OFFSET if enable_lmq else CONSUMER_OFFSET)
+    offsets = _offsets_of(root, LMQ_CONSUMER_OFFSET)
+    plain = _offsets_of(root, CONSUMER_OFFSET)
+    return offsets | {owner: found for owner, found in plain.items() if found}
+
+
+def _offsets_of(root: Path, name: str) -> dict[tuple[str, str], dict[int, int]]:
+    """The offsets in one of the files of :data:`OFFSET_TABLES`."""
     offsets: dict[tuple[str, str], dict[int, int]] = {}
-    for name, tables in OFFSET_TABLES.items():
-        value = read_config(root, name)
-        for key, item in (pair for table in tables for pair in table_of(value, table).items()):
+    value = read_config(root, name)
+    for table in OFFSET_TABLES[name]:
+        for key, item in table_of(value, table).items():
             owner = topic_and_group(key)
             if owner is None:
                 continue

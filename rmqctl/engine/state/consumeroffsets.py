@@ -83,23 +83,24 @@ def _order(item: tuple[Any, Any]) -> tuple[int, int]:
 
 
 def load_consumer_offsets(
-    root: Path, group: str, topic: str, *, enable_lmq: bool, is_known: bool
+    root: Path, group: str, topic: str, enable_lmq: bool | None
 ) -> ConsumerOffsets:
-    """The file that a broker with this ``enable_lmq`` reads. If that is not known (no
-    ``broker.conf`` says it), it is the file that has an entry for group and topic.
+    """The file that a broker with this ``enableLmq`` reads. If that is not known (None), it is the
+    file that has an entry for group and topic; if both have, it is ``consumerOffset.json``, as for
+    :func:`~rmqctl.engine.state.brokerjson.consumer_offsets`.
 
     :raises ConfigFileUnreadable: the file is broken, and its ``.bak`` does not help.
     """
     key = f"{topic}{brokerjson.TOPIC_GROUP_SEPARATOR}{group}"
-    plain = _load(root, brokerjson.CONSUMER_OFFSET, "offsetTable", key)
-    if is_known and not enable_lmq:
-        return plain
     is_light = group.startswith(LMQ_PREFIX)
     table = "lmqOffsetTable" if is_light else "offsetTable"
+    if enable_lmq:
+        return _load(root, brokerjson.LMQ_CONSUMER_OFFSET, table, key)
+    plain = _load(root, brokerjson.CONSUMER_OFFSET, "offsetTable", key)
+    if plain.offsets or enable_lmq is False:
+        return plain
     lmq = _load(root, brokerjson.LMQ_CONSUMER_OFFSET, table, key)
-    if enable_lmq or (lmq.offsets and not plain.offsets):
-        return lmq
-    return plain
+    return lmq if lmq.offsets else plain
 
 
 def _load(root: Path, name: str, table: str, key: str) -> ConsumerOffsets:

@@ -102,17 +102,17 @@ def plan_clean(
             "(`rmqctl flush` dispatches them)",
             physical_offset=waiting,
         )
-    return CleanPlan(root, found, sorted(_progress(root, found), key=_most_lost), irregular)
+    return CleanPlan(root, found, sorted(_progress(root, config, found), key=_most_lost), irregular)
 
 
 def _most_lost(row: Progress) -> tuple[int, str, str, int]:
     return -row.lost, row.topic, row.group or "", row.queue_id
 
 
-def _progress(root: Path, found: Retention) -> Iterator[Progress]:
+def _progress(root: Path, config: MessageStoreConfig, found: Retention) -> Iterator[Progress]:
     readers: list[tuple[str, int, str | None, int]] = [
         (topic, queue_id, group, offset)
-        for (topic, group), offsets in brokerjson.consumer_offsets(root).items()
+        for (topic, group), offsets in brokerjson.consumer_offsets(root, config.told_lmq).items()
         for queue_id, offset in offsets.items()
     ]
     delays = brokerjson.delay_offsets(root)

@@ -97,13 +97,7 @@ def plan_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pl
     paths.check_store(root)
     check_offsets_in_files(root)
     _check_no_member(root, config)
-    offsets = load_consumer_offsets(
-        root,
-        request.group,
-        request.topic,
-        enable_lmq=config.enable_lmq,
-        is_known=config.is_explicit("enable_lmq"),
-    )
+    offsets = load_consumer_offsets(root, request.group, request.topic, config.told_lmq)
     old = offsets.offsets
     with MessageStore(root, config) as store:
         changes = [

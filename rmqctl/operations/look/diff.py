@@ -171,7 +171,8 @@ class Diff:
 
     def _offsets(self) -> Iterator[DifferenceRow]:
         """The differences in the offsets of consumers, and of the delivery of delayed messages."""
-        a, b = (consumer_offsets(store.root) for store in (self._a, self._b))
+        stores = self._a, self._b
+        a, b = (consumer_offsets(store.root, store.config.told_lmq) for store in stores)
         # Only owners that differ are looked at queue by queue: there may be a million offsets.
         for topic, group in sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key)):
             of_a, of_b = (offsets.get((topic, group), {}) for offsets in (a, b))
@@ -180,7 +181,7 @@ class Diff:
                 if pair[0] != pair[1]:
                     row = _row("consumer_offset", "differs", *_numbers(*pair))
                     yield row | {"topic": topic, "group": group, "queue_id": queue_id}
-        levels_a, levels_b = (delay_offsets(store.root) for store in (self._a, self._b))
+        levels_a, levels_b = (delay_offsets(store.root) for store in stores)
         for level in sorted(levels_a.keys() | levels_b.keys()):
             pair = levels_a.get(level), levels_b.get(level)
             if pair[0] != pair[1]:

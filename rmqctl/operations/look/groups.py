@@ -64,7 +64,7 @@ class _Groups:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._offsets = consumer_offsets(store.root)
+        self._offsets = consumer_offsets(store.root, store.config.told_lmq)
         self._configured = subscription_groups(store.root)
         self._queue_ids: dict[str, set[int]] = {}
         #: Many groups read the same queues, and a store may have too many to keep them open.

@@ -170,7 +170,7 @@ class Served:
         if store.writable:
             topics.enter_own(own)
         groups = Groups(store.root, store.config.enable_lmq, switches.creates_groups)
-        offsets = Offsets(store.root, store.config.enable_lmq)
+        offsets = Offsets(store.root, store.config.told_lmq)
         statistics = Statistics(names.cluster)
         served = cls(
             store,

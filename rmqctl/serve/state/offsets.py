@@ -48,16 +48,17 @@ class Offsets:
     :raises ConfigFileUnreadable: the file is broken, and its ``.bak`` does not help.
     """
 
-    def __init__(self, root: Path, enable_lmq: bool = False) -> None:
+    def __init__(self, root: Path, enable_lmq: bool | None) -> None:
         """:param enable_lmq: the broker keeps its offsets in the file of light queues, and there
-        those of a light group apart, one of each topic (``LmqConsumerOffsetManager``)."""
+        those of a light group apart, one of each topic (``LmqConsumerOffsetManager``). None: no
+        ``broker.conf`` says it; they are written as without it, and read from both files."""
         #: Name of the file.
         self.name = brokerjson.LMQ_CONSUMER_OFFSET if enable_lmq else brokerjson.CONSUMER_OFFSET
         self._root = root
-        self._has_light = enable_lmq
+        self._enable_lmq = enable_lmq
         #: Topics of groups that clients have brought.
         self._entered = 0
-        self._stored = consumer_offsets(root)
+        self._stored = consumer_offsets(root, enable_lmq)
         self._table = {owner: dict(offsets) for owner, offsets in self._stored.items()}
 
     def find(self, topic: str, group: str, queue_id: int) -> int | None:
@@ -98,7 +99,7 @@ class Offsets:
         self._table.setdefault(owner, {})[queue_id] = offset
 
     def _is_light(self, group: str) -> bool:
-        return self._has_light and group.startswith(LMQ_PREFIX)
+        return bool(self._enable_lmq) and group.startswith(LMQ_PREFIX)
 
     def changed(self) -> Iterator[Committed]:
         """What clients have committed that is not in the file, sorted."""
@@ -137,7 +138,7 @@ class Offsets:
         """The file could not be written: what it has is looked for again. Where it cannot be read
         either, nothing counts as written."""
         try:
-            self._stored = consumer_offsets(self._root)
+            self._stored = consumer_offsets(self._root, self._enable_lmq)
         except RmqctlError:
             self._stored = {}
 
