@@ -377,6 +377,29 @@ def test_a_final_before_later_halves_is_found(cli: Cli, tmp_path: Path) -> None:
     assert [body for _, body in records(root, "orders")] == [b"body 0", b"body 2"]
 
 
+@pytest.mark.parametrize("is_dispatched", [True, False])
+def test_a_message_that_only_looks_like_the_final_one_is_none(
+    is_dispatched: bool, cli: Cli, tmp_path: Path
+) -> None:
+    """The first half of a log lies at offset 0, which is what each message that is of no
+    transaction has as its half's."""
+    root = tmp_path / "store"
+    (first,) = put(root, half(0))
+    ((record, body),) = records(root, HALF)
+    final = transaction.commit_message(record, body)
+    (like,) = put(root, replace(final, sys_flag=0))
+    ((alike, _),) = records(root, "orders")
+    assert (first, alike.prepared_transaction_offset, alike.transaction_type) == (0, 0, 0)
+    if not is_dispatched:
+        shutil.rmtree(root / "consumequeue" / "orders")
+        shutil.rmtree(root / "index")
+    (row, _) = run(cli, root, "ls")
+    assert row["final_offset"] is None
+    done, _ = run(cli, root, "commit", first)
+    assert (done["status"], len(records(root, "orders"))) == ("PUT_OK", 2)
+    assert done["final_offset"] > like
+
+
 def test_a_commit_that_was_cut_off_is_known_of_a_half_that_was_put_back(
     cli: Cli, tmp_path: Path
 ) -> None:
