@@ -116,6 +116,28 @@ def test_the_golden_delay_store_goes_out_whole(
                 assert record.queue_offset == number
 
 
+def test_what_is_due_now_is_counted_from_the_progress(cli: Cli, tmp_path: Path) -> None:
+    """As many as a delivery would put, of each level: all, some and none; also of the last one."""
+    root, conf = tmp_path / "store", tmp_path / "three.conf"
+    put(root, *(delayed(n, level=1 + n % 3) for n in range(12)))
+    put(root, *(delayed(n, level=2 + n % 2) for n in range(4)), start=system_clock() + 600_000)
+    put(root, delayed(99, level=4))
+    conf.write_text(BROKER_CONF + "messageDelayLevel=1s 1h 2h\n")
+    schedule.save_delay_offsets(root, {1: 3, 2: 1})
+    where = ("--store", root, "--broker-conf", conf, "--format", "ndjson")
+    *levels, summary = cli("schedule", "ls", *where).rows
+    assert [(row["level"], row["next_offset"], row["pending"], row["due"]) for row in levels] == [
+        (1, 3, 1, 1),
+        (2, 1, 5, 3),
+        (3, 0, 6, 4),
+        (4, 0, 1, 0),
+    ]
+    assert (summary["levels"], summary["pending"], summary["due"]) == (4, 13, 8)
+    rows = cli("schedule", "deliver", "--dry-run", *where).rows
+    delivered = {row["level"]: row["delivered"] for row in rows if row["type"] == "delivery"}
+    assert delivered == {row["level"]: row["due"] for row in levels[:3]}
+
+
 def test_what_is_due_goes_out_and_the_rest_waits(cli: Cli, tmp_path: Path) -> None:
     root = tmp_path / "store"
     put(root, *(delayed(n, level=1 + n % 2) for n in range(10)))
