@@ -91,14 +91,21 @@ def test_rows_of_stats_and_du_are_what_those_say(
     stores: dict[str, Path], cli: Cli, tmp_path: Path
 ) -> None:
     known = {name: root for name, root in stores.items() if name != "none"}
+    known["folder"] = tmp_path / "folder" / "store"
+    shutil.copytree(known["sound"].parent, known["folder"].parent)
+    golden_data.forced(known["folder"])
+    # What has the name of a log file is none.
+    (known["folder"] / "commitlog" / f"{1 << 40:020d}").mkdir()
     where = ("--stores", listing(known, tmp_path / "list"), *NDJSON)
     counted, space = cli("fleet", "stats", *where), cli("fleet", "du", *where)
-    assert (counted.code, space.code) == (0, 0)
+    assert (counted.code, space.code) == (1, 0)
     for name, root in known.items():
         place = ("--store", root, "--broker-conf", root.parent / "broker.conf", "--json")
-        told = json.loads(cli("stats", *place).out)
+        alone = cli("stats", *place)
+        told = json.loads(alone.out)
         (one,) = (row for row in told if row["type"] == "store")
         row = by_store(counted.rows)[name]
+        assert row["exit_code"] == alone.code == int(name == "folder")
         summary = told[-1]
         assert row["records"] == one["messages"]
         assert row["record_bytes"] == one["bytes"]

@@ -222,8 +222,12 @@ def told_of(
             "last_store_timestamp": count.last,
         }
         found |= {n: getattr(count, n) for n in VERBS[task.verb] if hasattr(count, n)}
-        clean = count.damages == 0 and (task.verb == "du" or count.records > 0)
-        found["exit_code"] = int(not clean)
+        damages = count.damages
+        if task.verb == "stats":
+            # As by `stats` of one store, what has the name of a log file and is none counts, too.
+            damages += sum(one.size < 0 for one in log.files.irregular)
+        clean = damages == 0 and (task.verb == "du" or count.records > 0)
+        found |= {"damages": damages, "exit_code": int(not clean)}
     else:
         found["first_store_timestamp"] = first_timestamp(log)
     if task.verb == "stats":
