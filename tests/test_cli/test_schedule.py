@@ -477,9 +477,20 @@ def test_a_queue_that_lacks_a_file_stops_there(cli: Cli, tmp_path: Path) -> None
     for options in (("--dry-run",), ()):
         found, one, summary = deliver(cli, root, *options, code=1)
         assert (found["reason"], found["queue_offset"]) == ("queue-file-missing", 100)
-        assert (one["delivered"], summary["stopped_levels"]) == (100, 1)
+        assert (one["due"], one["delivered"], summary["stopped_levels"]) == (101, 100, 1)
     assert schedule.load_delay_offsets(root).table == {1: 100}
     assert keys(root) == {f"U{n}": 1 for n in range(100)}
+
+
+@pytest.mark.parametrize("count", [99, 100, 101])
+def test_a_level_whose_last_file_is_full_lacks_none(count: int, cli: Cli, tmp_path: Path) -> None:
+    """A file has 100 units, and a full one has no other behind it yet."""
+    root = tmp_path / "store"
+    put(root, *(delayed(n) for n in range(count)))
+    for options in (("--dry-run",), ()):
+        one, _ = deliver(cli, root, *options)
+        assert (one["due"], one["delivered"]) == (count, count)
+    assert schedule.load_delay_offsets(root).table == {1: count}
 
 
 def test_the_progress_passes_what_was_skipped_last(cli: Cli, tmp_path: Path) -> None:
