@@ -20,7 +20,7 @@ from rmqctl.operations.verify import CODES, configcheck
 from rmqctl.operations.verify.configcheck import Summary
 from tests import golden_data
 from tests.seeds import times
-from tests.test_cli.conftest import Cli, state
+from tests.test_cli.conftest import BROKER_CONF, Cli, state
 from tests.test_engine.test_lock import broker_holding
 
 CONFIG_CODES = {name for name, code in CODES.items() if code.structure == "config"}
@@ -225,6 +225,35 @@ def test_offsets_that_no_broker_has_written_are_not_lost(cli: Cli, store: Path) 
     rows = cli("config", "check", "--format", "ndjson", store=store).rows
     lost = [row["path"] for row in rows if row.get("code") == "config-offsets-lost"]
     assert lost == ["config/consumerOffset.json"]
+
+
+@pytest.mark.parametrize(
+    ("told", "there", "lost"),
+    [
+        ("enableLmq=true", "lmqConsumerOffset.json", None),
+        ("enableLmq=true", "lmqConsumerOffset.json.bak", None),
+        ("enableLmq=true", "consumerOffset.json", "lmqConsumerOffset.json"),
+        ("enableLmq=false", "lmqConsumerOffset.json", "consumerOffset.json"),
+        ("enableLmq=false", "consumerOffset.json", None),
+        ("", "lmqConsumerOffset.json", None),
+        ("", "consumerOffset.json", None),
+        ("", "other.json", "consumerOffset.json"),
+    ],
+)
+def test_a_broker_has_one_file_of_offsets(
+    told: str, there: str, lost: str | None, cli: Cli, store: Path
+) -> None:
+    """With ``enableLmq`` it never writes ``consumerOffset.json`` (``LmqConsumerOffsetManager``)."""
+    (store / "config").mkdir()
+    (store / "config/topics.json").write_text('{"topicConfigTable":{}}')
+    (store / "config" / there).write_text('{"offsetTable":{},"lmqOffsetTable":{}}')
+    (store.parent / "b.conf").write_text(f"{BROKER_CONF}{told}\n")
+    rows = check(cli, store, "--format", "ndjson").rows
+    found = [row["path"] for row in rows if row.get("code") == "config-offsets-lost"]
+    assert found == ([f"config/{lost}"] if lost else [])
+    assert not [
+        row for row in rows if row.get("code") == "config-absent" and "ffset" in row["path"]
+    ]
 
 
 def test_offsets_that_a_running_broker_has_not_written_yet_are_not_lost(

@@ -106,6 +106,23 @@ def is_of_backup(root: Path, name: str) -> bool:
         return True
 
 
+def was_written(root: Path, name: str) -> bool:
+    """Whether there is something in ``config/<name>``, or in its ``.bak``."""
+    both = (root / CONFIG / one for one in (name, name + BACKUP))
+    return any(one.is_file() and one.stat().st_size for one in both)
+
+
+def offsets_file(root: Path, enable_lmq: bool | None) -> str:
+    """The name of the file in which a broker with this ``enableLmq`` keeps offsets of consumers
+    (4.9.3: the constructor of ``BrokerController``). If that is not known (None), it is the one
+    that is there."""
+    if enable_lmq is None:
+        enable_lmq = not was_written(root, CONSUMER_OFFSET) and was_written(
+            root, LMQ_CONSUMER_OFFSET
+        )
+    return LMQ_CONSUMER_OFFSET if enable_lmq else CONSUMER_OFFSET
+
+
 def table_of(value: Any, name: str) -> dict[Any, Any]:
     """The object ``name`` in a file's value; empty when it is absent or null."""
     table = value.get(name) if isinstance(value, dict) else None
@@ -131,7 +148,7 @@ def consumer_offsets(root: Path, enable_lmq: bool | None) -> dict[tuple[str, str
     ``topic@group``.
     """
     if enable_lmq is not None:
-        return _offsets_of(root, LMQ_CONSUMER_OFFSET if enable_lmq else CONSUMER_OFFSET)
+        return _offsets_of(root, offsets_file(root, enable_lmq))
     offsets = _offsets_of(root, LMQ_CONSUMER_OFFSET)
     plain = _offsets_of(root, CONSUMER_OFFSET)
     return offsets | {owner: found for owner, found in plain.items() if found}

@@ -88,6 +88,7 @@ class _Check:
         self._store = store
         self._summary = summary
         self._directory = store.root / files.CONFIG
+        self._offsets = files.offsets_file(store.root, store.config.told_lmq)
         self._ranges: dict[tuple[str, int], tuple[int, int]] = {}
         for where in queue_directories(store):
             with opened_queue(store, where.topic, where.queue_id) as queue:
@@ -107,7 +108,7 @@ class _Check:
         names = scan_names(self._directory)
         known = {name for name in names if name.endswith(_SUFFIX)}
         known |= {n.removesuffix(files.BACKUP) for n in names if n.endswith(_SUFFIX + files.BACKUP)}
-        known |= {files.TOPICS, files.SUBSCRIPTION_GROUP, files.CONSUMER_OFFSET}
+        known |= {files.TOPICS, files.SUBSCRIPTION_GROUP, self._offsets}
         known |= {files.DELAY_OFFSET} if self._is_lost(files.DELAY_OFFSET) else set()
         for name in sorted(known):
             yield from self._file(name)
@@ -136,10 +137,12 @@ class _Check:
                 for (topic, _), (low, high) in self._ranges.items()
             )
         else:
-            is_asked = name == files.CONSUMER_OFFSET
-        topics = (self._directory / one for one in (files.TOPICS, files.TOPICS + files.BACKUP))
-        was_served = any(one.is_file() and one.stat().st_size for one in topics)
-        return is_asked and was_served and not is_locked(self._store.root)
+            is_asked = name == self._offsets
+        return (
+            is_asked
+            and files.was_written(self._store.root, files.TOPICS)
+            and not is_locked(self._store.root)
+        )
 
     def _path(self, name: str) -> Path:
         return Path(files.CONFIG) / name

@@ -51,8 +51,8 @@ CONFIG_CODES: dict[str, Code] = {
     "config-offsets-lost": Code(
         WARNING,
         "config",
-        "consumerOffset.json, or with delayed messages delayOffset.json, and its .bak copy are "
-        "absent or empty, and topics.json is there",
+        "consumerOffset.json (with enableLmq lmqConsumerOffset.json), or with delayed messages "
+        "delayOffset.json, and its .bak copy are absent or empty, and topics.json is there",
         "A broker writes it every few seconds, so it is lost. Started so, groups begin anew, where "
         "messages are missed or consumed again, or every delayed message that is left is delivered "
         "again. Keep the broker down, and put the file back from a backup of the store or a slave.",
