@@ -591,11 +591,13 @@ def test_who_writes_without_a_lock_that_is_seen_is_noticed(store: Path, tmp_path
         judge(broker, made, restored(tmp_path / "full.tar.zst", output=tmp_path / "new"))
 
 
+@pytest.mark.parametrize("name", ["consumerOffset.json", "lmqConsumerOffset.json"])
 def test_offsets_of_consumers_are_never_ahead_of_their_queues(
-    store: Path, broker: WritableStore, tmp_path: Path
+    name: str, store: Path, broker: WritableStore, tmp_path: Path
 ) -> None:
     """They, and the checkpoint, are those of the begin; topics are those of the end."""
     config = store / "config"
+    (config / "consumerOffset.json").rename(config / name)  # A broker has one of them.
     before = {name: (store / name).read_bytes() for name in ("checkpoint", "config/topics.json")}
     moments = 0
 
@@ -603,14 +605,14 @@ def test_offsets_of_consumers_are_never_ahead_of_their_queues(
         nonlocal moments
         moments += 1
         if moments == 2:  # The first pieces are those of the offsets and of the checkpoint.
-            (config / "consumerOffset.json").write_text('{"offsetTable":{"t@g":{"0":999}}}')
+            (config / name).write_text('{"offsetTable":{"t@g":{"0":999}}}')
             (config / "topics.json").write_text('{"a":1}')
             broker.put_messages([message(n) for n in range(50)])
             broker.flush()
 
     live(store, tmp_path / "full", happens, 1)
     new = restored(tmp_path / "full", output=tmp_path / "new")
-    assert (new / "config" / "consumerOffset.json").read_text() == '{"offsetTable":{}}'
+    assert (new / "config" / name).read_text() == '{"offsetTable":{}}'
     assert (new / "checkpoint").read_bytes() == before["checkpoint"]
     assert (new / "config" / "topics.json").read_text() == '{"a":1}'
     assert (store / "checkpoint").read_bytes() != before["checkpoint"]

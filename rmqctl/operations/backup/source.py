@@ -35,6 +35,7 @@ from rmqctl.engine.files.unfinished import (
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.filesizes import unproven_log_file
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import CommitLogMissing, FileLengthContradiction
 from rmqctl.operations.backup.cut import QueueCuts, index_before, log_before, scratch_copy
@@ -47,7 +48,10 @@ from rmqctl.operations.verify.snapshot import newest_unit_end
 _CONFIG = "config/"
 _BACKUP, _TEMPORARY = ".bak", ".tmp"
 #: Files that may be behind the log and the queues, but never ahead of them.
-_FIRST = ("config/consumerOffset.json", "config/delayOffset.json", paths.TIMER_CHECKPOINT)
+_FIRST = (
+    *(_CONFIG + name for name in (*brokerjson.OFFSET_TABLES, brokerjson.DELAY_OFFSET)),
+    paths.TIMER_CHECKPOINT,
+)
 #: How often a file of ``config/`` is looked for, and seconds between two looks: a broker deletes it
 #: before it gives the new one its name (``MixAll#string2File``).
 _LOOKS, _BETWEEN_SECONDS = 5, 0.02
