@@ -15,7 +15,7 @@ from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.pieces import PieceReader
-from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state import brokerjson, fastjson
 from rmqctl.engine.write import replica
 from rmqctl.operations.verify import Finding, verify
 from rmqctl.serve.processors import table
@@ -77,6 +77,32 @@ def test_a_copy_has_all_of_it_and_goes_on(tmp_path: Path, cli: Cli) -> None:
         assert queue is not None
         offsets = brokerjson.consumer_offsets(copy, None)
         assert offsets["orders", "readers"] == {0: queue.max_offset, 1: 0}
+
+
+@pytest.mark.parametrize("told", ["", "enableLmq=true\n"])
+def test_offsets_of_a_master_with_light_queues_are_in_its_file(
+    told: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is the text of that file (``LmqConsumerOffsetManager#encode``), and a broker that
+    starts on the copy reads no other."""
+    code, copy = RequestCode.GET_ALL_CONSUMER_OFFSET, tmp_path / "copy"
+    tables: dict[str, Any] = {
+        "offsetTable": {"a@g": {0: 3}},
+        "lmqOffsetTable": {"%LMQ%a@%LMQ%g": 7},
+    }
+    monkeypatch.setitem(SAYS, code, lambda one: fastjson.dumps(tables))
+    says = SAYS[RequestCode.GET_BROKER_CONFIG]
+    monkeypatch.setitem(SAYS, RequestCode.GET_BROKER_CONFIG, lambda one: says(one) + told)
+    with live(tmp_path / "master") as master:
+        master.put(3)
+        rows = replicate(cli, master, copy)
+    names = [row["name"] for row in rows if row["type"] == "config_written"]
+    assert "lmqConsumerOffset.json" in names and "consumerOffset.json" not in names
+    assert brokerjson.read(copy / "config/lmqConsumerOffset.json") == tables
+    assert brokerjson.consumer_offsets(copy, True) == {
+        ("a", "g"): {0: 3},
+        ("%LMQ%a", "%LMQ%g"): {0: 7},
+    }
 
 
 def test_verify_goes_by_the_masters_own_delay_levels(

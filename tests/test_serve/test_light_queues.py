@@ -14,7 +14,7 @@ from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.state import offsets
-from tests.test_serve.dialogue import Dialogue
+from tests.test_serve.dialogue import Dialogue, json_of
 from tests.test_serve.test_sending import CONFIG, TOPIC, send
 
 LIGHT = replace(CONFIG, enable_lmq=True, enable_multi_dispatch=True)
@@ -79,6 +79,8 @@ def test_offsets_of_light_queues_last(dialogue: Dialogue, root: Path) -> None:
         "offsetTable": {"%LMQ%a@g": {"0": 7}},
         "lmqOffsetTable": {"%LMQ%a@%LMQ%g": 7, "orders@%LMQ%g": 3},
     }
+    # A slave asks for the same two tables (``LmqConsumerOffsetManager#encode``).
+    assert json_of(client.ask(RequestCode.GET_ALL_CONSUMER_OFFSET).body) == file
     again = Served.of(dialogue.served.store).offsets
     assert (again.find("%LMQ%a", "%LMQ%g", 0), again.find("%LMQ%a", "g", 0)) == (7, 7)
     assert again.find("orders", "%LMQ%g", 1) == 3

@@ -25,7 +25,7 @@ def get_all_groups(served: Served, request: Request) -> RemotingCommand:
 
 def get_all_consumer_offset(served: Served, request: Request) -> RemotingCommand:
     """``getAllConsumerOffset``, with the offsets that clients have committed here."""
-    return _answer(request, {"offsetTable": served.offsets.table()})
+    return _answer(request, served.offsets.encoded())
 
 
 def get_all_delay_offset(served: Served, request: Request) -> Outcome:

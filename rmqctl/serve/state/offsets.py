@@ -83,6 +83,17 @@ class Offsets:
             for (topic, group), offsets in sorted(self._table.items())
         }
 
+    def encoded(self) -> dict[str, dict[str, Any]]:
+        """The tables of the file (``ConsumerOffsetManager#encode``): of a broker with light queues
+        two, the second with the offset of each light group and topic."""
+        tables: dict[str, dict[str, Any]] = {"offsetTable": self.table()}
+        if self._enable_lmq:
+            every, separator = tables["offsetTable"], brokerjson.TOPIC_GROUP_SEPARATOR
+            light = (owner for owner in sorted(self._table) if self._is_light(owner[1]))
+            keys = map(separator.join, light)
+            tables["lmqOffsetTable"] = {key: every.pop(key).get(0, -1) for key in keys}
+        return tables
+
     def of_all(self, most: int) -> list[tuple[str, str, dict[int, int]]]:
         """Topic, group and offsets by queue, of so many of them, sorted."""
         owners = sorted(self._table)[:most]
