@@ -15,7 +15,7 @@ import pytest
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
-from rmqctl.operations.look import stats, statsrows
+from rmqctl.operations.look import stats, statsrows, waiting
 from rmqctl.rows.sections import DELAYS
 from tests import golden_data
 from tests.conftest import Golden
@@ -233,6 +233,19 @@ def test_what_waits_is_what_schedule_and_transaction_say(
     assert by_group == Counter(row["producer_group"] for row in halves)
     born = [row["oldest_born_timestamp"] for row in rows if row["type"] == "half"]
     assert not halves or min(born) == min(row["born_timestamp"] for row in halves)
+    size: Counter[str] = Counter()
+    with MessageStore(golden(name), golden_data.broker_conf(name)) as store:
+        for half in halves:
+            record = store.look_message_by_offset(half["physical_offset"])
+            size[half["producer_group"]] += record.total_size
+        for level in levels:
+            queue = store.consume_queue("SCHEDULE_TOPIC_XXXX", level["level"] - 1)
+            assert queue is not None
+            units = queue.units(level["next_offset"], level["max_offset"])
+            size["delayed"] += sum(unit.size for _, unit in units)
+    of_halves = {row["producer_group"]: row["bytes"] for row in rows if row["type"] == "half"}
+    assert sum(row["bytes"] for row in rows if row["type"] == "due") == size.pop("delayed", 0)
+    assert of_halves == size
 
 
 def test_delayed_messages_are_counted_by_the_hour_in_which_they_are_due(
@@ -256,6 +269,36 @@ def test_delayed_messages_are_counted_by_the_hour_in_which_they_are_due(
     assert done.code == 0 and done.rows[-1]["waiting"] is None
     assert "what waits is not counted" in done.err and "delayOffset.json" in done.err
     assert done.rows[-1]["pending_halves"] == 0 and done.rows[-1]["messages"] == 10
+
+
+def test_times_at_which_nothing_is_due_are_of_no_hour(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Times of units that damage has made, and more hours than are held."""
+    root, start = tmp_path / "store", 1_700_000_000_000 // _HOUR * _HOUR
+    clock = iter(range(start, start + 9 * _HOUR, _HOUR))
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=lambda: next(clock)) as store:
+        for number in range(6):
+            assert store.put_message(message(number, properties={"DELAY": "1"})).is_ok
+    (queue,) = (root / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "0").iterdir()
+    data = bytearray(queue.read_bytes())
+    for at, time in ((0, 0), (1, -5), (2, 253_402_300_800_000)):
+        data[at * 20 + 12 : at * 20 + 20] = time.to_bytes(8, "big", signed=True)
+    queue.write_bytes(data)
+
+    def due() -> dict[int | None, int]:
+        rows = cli("stats", *NDJSON, store=root).rows
+        return {row["hour"]: row["messages"] for row in rows if row["type"] == "due"}
+
+    hours = [start + number * _HOUR for number in (3, 4, 5)]
+    assert list(due().items()) == [(hours[0], 1), (hours[1], 1), (hours[2], 1), (None, 3)]
+    data[12:20] = (1).to_bytes(8, "big")
+    queue.write_bytes(data)
+    assert due()[0] == 1
+    monkeypatch.setattr(waiting, "MAX_GROUPS", 2)
+    data[:100] = data[60:80] + data[80:100] * 3 + data[100:120]
+    queue.write_bytes(data)
+    assert due() == {hours[0]: 1, hours[1]: 3, None: 2}
 
 
 def test_retries_and_dead_letters_by_group_and_how_far_the_log_reaches(
