@@ -419,6 +419,15 @@ def test_the_bounds_of_offsets(
     assert found == ({wanted[codes]} if codes is not None else set())
 
 
+def test_a_level_without_messages_needs_no_offset(cli: Cli, broker: Path) -> None:
+    rows = check(cli, broker, "--format", "ndjson").rows
+    queue = broker / "consumequeue/SCHEDULE_TOPIC_XXXX/9"
+    queue.mkdir()
+    beside = next((queue.parent / "0").iterdir())
+    (queue / beside.name).write_bytes(bytes(beside.stat().st_size))
+    assert check(cli, broker, "--format", "ndjson").rows == rows
+
+
 def test_a_file_of_the_same_time_is_older_by_its_count(cli: Cli, broker: Path) -> None:
     version = '{"dataVersion":{"counter":%d,"timestamp":5},"delayOffset":{}}'
     for own, copy, older in ((7, 7, False), (8, 7, False), (6, 7, True)):

@@ -15,11 +15,12 @@ import pytest
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.storeconfig import load_broker_conf
 from rmqctl.operations.look import stats, statsrows, waiting
 from rmqctl.rows.sections import DELAYS
 from tests import golden_data
 from tests.conftest import Golden
-from tests.test_cli.conftest import BORN, CONFIG, Cli, message, state
+from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, Cli, message, state
 
 NDJSON = ("--format", "ndjson", "--top", "100000")
 _HOUR = 3_600_000
@@ -269,6 +270,26 @@ def test_delayed_messages_are_counted_by_the_hour_in_which_they_are_due(
     assert done.code == 0 and done.rows[-1]["waiting"] is None
     assert "what waits is not counted" in done.err and "delayOffset.json" in done.err
     assert done.rows[-1]["pending_halves"] == 0 and done.rows[-1]["messages"] == 10
+
+
+def test_delayed_messages_behind_an_extension_are_due_in_their_hours(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """Their units hold addresses in place of delivery times."""
+    root, conf = tmp_path / "store", tmp_path / "ext.conf"
+    start = 1_700_000_000_000 // _HOUR * _HOUR
+    conf.write_text(f"{BROKER_CONF}enableConsumeQueueExt=true\n")
+    clock = iter(range(start, start + 9 * _HOUR, _HOUR))
+    config = load_broker_conf(conf)
+    with MessageStore(root, config, writable=True, create=True, clock=lambda: next(clock)) as store:
+        for number in range(3):
+            assert store.put_message(message(number, properties={"DELAY": "18"})).is_ok
+        queue = store.consume_queue("SCHEDULE_TOPIC_XXXX", 17)
+        unit = None if queue is None else queue.unit(0)
+        assert unit is not None and unit.tags_code < 0
+    rows = cli("stats", *NDJSON, "--store", root, "--broker-conf", conf).rows
+    due = {row["hour"]: row["messages"] for row in rows if row["type"] == "due"}
+    assert due == {start + number * _HOUR: 1 for number in (2, 3, 4)}
 
 
 def test_times_at_which_nothing_is_due_are_of_no_hour(
