@@ -419,6 +419,15 @@ def test_the_bounds_of_offsets(
     assert found == ({wanted[codes]} if codes is not None else set())
 
 
+def test_where_nothing_was_sent_no_file_is_absent(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    queue = root / "consumequeue" / "orders" / "0" / ("0" * 20)
+    queue.parent.mkdir(parents=True)
+    queue.write_bytes(bytes(2000))
+    done = cli("config", "check", "--format", "ndjson", store=root)
+    assert (done.code, [row["type"] for row in done.rows]) == (0, ["summary"])
+
+
 def test_a_level_without_messages_needs_no_offset(cli: Cli, broker: Path) -> None:
     rows = check(cli, broker, "--format", "ndjson").rows
     queue = broker / "consumequeue/SCHEDULE_TOPIC_XXXX/9"

@@ -121,6 +121,10 @@ def test_rows_of_stats_and_du_are_what_those_say(
         assert row["records"] == used["messages"] and row["record_bytes"] == used["bytes"]
         same = ("damages", "damaged_bytes", "blank_bytes", "allocated_bytes")
         assert [row[key] for key in same] == [used[key] for key in same]
+        (info,) = json.loads(cli("info", *place).out)
+        low, high = info["min_physical_offset"], info["max_physical_offset"]
+        for row in (by_store(done.rows)[name] for done in (counted, space)):
+            assert (row["min_offset"], row["max_offset"], row["bytes"]) == (low, high, high - low)
     disk = cli("fleet", "du", "--disk", *where).rows
     assert disk[-1]["allocated_bytes"] == space.rows[-1]["allocated_bytes"]
     assert disk[0]["records"] is None and disk[0]["first_store_timestamp"]
