@@ -18,7 +18,7 @@ from rmqctl.operations.look.halves import half_messages
 from rmqctl.rows import Row
 from tests import golden_data
 from tests.conftest import Golden
-from tests.test_cli.conftest import CONFIG, Cli, state
+from tests.test_cli.conftest import BROKER_CONF, CONFIG, Cli, state
 from tests.test_safety.support import assert_clean
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -250,6 +250,46 @@ def test_a_refused_final_leaves_the_half_pending(cli: Cli, tmp_path: Path) -> No
     assert summary == {"type": "summary", "done": 1, "refused": 1, "not_tried": 1}
     assert len(records(root, OP)) == 1
     assert [row["physical_offset"] for row in run(cli, root, "ls")[:-1]] == offsets[1:]
+
+
+def test_a_half_for_a_queue_that_can_be_none_hides_no_other(cli: Cli, tmp_path: Path) -> None:
+    """It names a further queue whose name is no directory, which a producer may."""
+    root, conf = tmp_path / "store", tmp_path / "multi.conf"
+    offsets = put(root, half(0), half(1, INNER_MULTI_DISPATCH="a/b"), half(2))
+    conf.write_text(BROKER_CONF + "enableMultiDispatch=true\n")
+
+    def on(*line: Any, code: int = 0) -> list[dict[str, Any]]:
+        where = ("--store", root, "--broker-conf", conf, "--format", "ndjson")
+        done = cli("transaction", *line, *where)
+        assert done.code == code, done
+        return done.rows
+
+    assert [row["physical_offset"] for row in on("ls")[:-1]] == offsets
+    for dry, status in ((("--dry-run",), "DRY_RUN"), ((), "PUT_OK")):
+        *rows, summary = on("commit", *offsets, *dry, code=1)
+        assert [row["status"] for row in rows] == [status, "MESSAGE_ILLEGAL"]
+        assert "'a/b'" in rows[1]["reason"] and summary["not_tried"] == 1
+    assert on("rollback", offsets[1])[0]["status"] == "PUT_OK"
+    assert on("commit", offsets[2])[0]["status"] == "PUT_OK"
+    assert [body for _, body in records(root, "orders")] == [b"body 0", b"body 2"]
+    assert len(records(root, OP)) == 3
+
+
+@pytest.mark.parametrize("topics", [("orders", "t" * 128), ("t" * 128, "orders")])
+def test_a_dry_run_tells_what_the_run_does(
+    topics: tuple[str, str], cli: Cli, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    offsets = put(root, *(half(number, REAL_TOPIC=topic) for number, topic in enumerate(topics)))
+    before = state(root)
+    planned = run(cli, root, "commit", *offsets, "--dry-run", code=1)
+    assert state(root) == before
+    done = run(cli, root, "commit", *offsets, code=1)
+    told, found = (
+        [(row["physical_offset"], row.get("reason")) for row in rows[:-1]]
+        for rows in (planned, done)
+    )
+    assert told == found and planned[-1] == done[-1]
 
 
 def test_a_damaged_body_is_not_committed(cli: Cli, tmp_path: Path) -> None:

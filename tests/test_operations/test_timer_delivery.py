@@ -15,6 +15,7 @@ import pytest
 
 from rmqctl.engine.files.paths import TIMER_CHECKPOINT
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services.schedule import Undeliverable
 from rmqctl.engine.timer.timercheck import read_timer_checkpoint
@@ -193,6 +194,36 @@ def test_a_message_that_is_refused_is_named(
     assert [summary[name] for name in told] == [done[name] for name in told]
     assert done["undelivered"] == 1 and 0 < done["delivered"] < 4
     assert waiting(root, until)["pending-1"] == before["pending-1"]
+
+
+def test_a_message_for_a_queue_that_can_be_none_is_named(
+    copy_store: Callable[[str], Path],
+) -> None:
+    """It names a further queue whose name is no directory. What goes out before it leaves the
+    timer: a broker would deliver that once more."""
+    root, until = copy_store("timer"), END + HOUR
+    (waits,) = (
+        one
+        for one in log_records(root, "rmq_sys_wheel_timer")
+        if one.properties.get("KEYS") == "queued-4"
+    )
+    named = {"KEYS": "hostile", "UNIQ_KEY": "F" * 32, "INNER_MULTI_DISPATCH": "a/b"}
+    named |= {"TIMER_OUT_MS": str((END + HOUR // 2) // 1000 * 1000)}
+    with MessageStore(root, CONFIG, writable=True) as store:
+        message = MessageExtBrokerInner(waits.topic, b"x", 0, properties=waits.properties | named)
+        assert store.put_message(message).is_ok
+    config = replace(CONFIG, enable_multi_dispatch=True)
+    told = []
+    for writable in (False, True):
+        with MessageStore(root, config, writable=writable) as store:
+            run = TimerDelivery(store, until, END, dry_run=not writable)
+            told.append(list[Any](run.rows()))
+    (planned, _), (row, summary) = told
+    assert planned == row and row["reason"] == "refused" and "'a/b'" in row["detail"]
+    assert (summary["due"], summary["delivered"], summary["undelivered"]) == (5, 4, 1)
+    assert not DUE & waiting(root, until).keys()
+    found = Counter(one.properties["KEYS"] for one in log_records(root, "orders"))
+    assert {name: found[name] for name in DUE} == dict.fromkeys(DUE, 1)
 
 
 def test_what_the_log_has_leaves_the_timer(

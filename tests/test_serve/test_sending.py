@@ -7,6 +7,7 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from formats.text import hash_map_order
 from rmqctl.engine.files import filequeue
 from rmqctl.engine.log import logwriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
-from rmqctl.engine.record.message import PutMessageResult
+from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.services import schedule
@@ -747,6 +748,24 @@ def test_whatever_is_due_is_delivered_at_once(
     dialogue.do(dialogue.broker.stop(dialogue.now))
     dialogue.do([round_])
     assert [one.topic for one in stored(dialogue)].count("orders") == 14
+
+
+def test_a_delayed_message_for_a_queue_that_can_be_none_stops_its_level_only(root: Path) -> None:
+    """It names a further queue whose name is no directory."""
+    clock = Clock()
+    with WritableStore(root, CONFIG, clock=clock) as store:
+        for given in ({"DELAY": "1", "INNER_MULTI_DISPATCH": "a/b"}, {"DELAY": "2"}):
+            message = MessageExtBrokerInner("orders", b"x", 0, properties=given)
+            assert store.put_message(message).is_ok
+    config = replace(CONFIG, enable_multi_dispatch=True)
+    with WritableStore(root, config, clock=clock) as store:
+        served = Served.of(store, broker_name="b", cluster_name="c")
+        dialogue = Dialogue(served, delivery=Delivery(store))
+        clock.now += 10_000
+        dialogue.wait(3000)
+        assert [one.topic for one in stored(dialogue)].count("orders") == 1
+        (told,) = dialogue.troubles
+        assert "level 1 stands still at queue offset 0: MESSAGE_ILLEGAL" in told
 
 
 def test_what_cannot_be_delivered_is_told_once_and_harms_no_other_level(

@@ -5,6 +5,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.services.anyqueue`
 - :mod:`~rmqctl.engine.services.multiqueues`
 - :mod:`~rmqctl.engine.services.pop`
+- :mod:`~rmqctl.engine.services.remade`
 - :mod:`~rmqctl.engine.services.retention`
 - :mod:`~rmqctl.engine.services.schedule`
 - :mod:`~rmqctl.engine.services.search`

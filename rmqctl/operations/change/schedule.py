@@ -18,6 +18,7 @@ from rmqctl.engine.record.message import (
 )
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import schedule
+from rmqctl.engine.services.remade import check_remade
 from rmqctl.engine.services.schedule import Due, Undeliverable
 from rmqctl.engine.services.search import QueueSearch
 from rmqctl.engine.write.appended import Bulk
@@ -328,7 +329,7 @@ class _Level:
             self._under_way.append((queue_offset, False))
 
     def _has_copy(self, record: Record, message: MessageExtBrokerInner) -> bool:
-        encoded = self._store.check_message(message)
+        encoded, copy = check_remade(self._store, message), None
         if isinstance(encoded, EncodedMessage):
             copy = self._run.search.find(
                 message.topic,
@@ -338,14 +339,12 @@ class _Level:
                 tags_code=record.tags_code,
                 same=lambda other: schedule.is_copy(other, record, encoded),
             )
-            if copy is not None:
-                return True
-        self._copies_go_on = False
-        return False
+        self._copies_go_on = copy is not None
+        return self._copies_go_on
 
     def _try(self, message: MessageExtBrokerInner) -> None:
         """Checks a message as a put would, for a dry run."""
-        encoded = self._store.check_message(message)
+        encoded = check_remade(self._store, message)
         if isinstance(encoded, EncodedMessage):
             self._delivered += 1
             self._pass(1)

@@ -18,14 +18,20 @@ from isal.isal_zlib import crc32
 
 from formats import constants
 from formats.text import CAPACITY_OF_5, encode_properties
-from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.record.message import (
+    EncodedMessage,
+    MessageExtBrokerInner,
+    PutMessageResult,
+    illegal,
+)
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import timer as rules
+from rmqctl.engine.services.remade import check_remade
 from rmqctl.engine.services.schedule import Undeliverable, message_timeup
 from rmqctl.engine.services.timer import Timer
 from rmqctl.engine.services.timerset import TimerSet
 from rmqctl.engine.write.bulk import PropertyEncoder
-from rmqctl.errors import CannotWrite
+from rmqctl.errors import CannotWrite, TopicNotAllowed
 from rmqctl.operations.mend.timer import is_cut_off, replace_timer
 
 if TYPE_CHECKING:
@@ -147,7 +153,7 @@ class TimerDelivery:
     def _try(self, timer: Timer) -> None:
         """What :meth:`_put` would do, as far as the messages themselves tell."""
         for message in self._messages(timer):
-            checked = self._store.check_message(message)
+            checked = check_remade(self._store, message)
             if not isinstance(checked, EncodedMessage):
                 self._note_refused(checked)
                 return
@@ -160,16 +166,20 @@ class TimerDelivery:
     def _put(self, timer: Timer) -> None:
         # Rows tell of damaged messages; they are no reason to hold back the others.
         self._store.commit_log.is_unread = False
-        for bulk in self._store.append_stream(self._messages(timer)):
-            stored = len(bulk.stored)
-            self._done.update(one.physical_offset for one in self._under_way[:stored])
-            del self._under_way[:stored]
-            if bulk.refused is not None:
-                self.refused = bulk.refused
-                self._note_refused(bulk.refused)
-                if bulk.logged:
-                    self._done_by_log(self._under_way[: bulk.logged])
-                return
+        try:
+            for bulk in self._store.append_stream(self._messages(timer)):
+                stored = len(bulk.stored)
+                self._done.update(one.physical_offset for one in self._under_way[:stored])
+                del self._under_way[:stored]
+                if bulk.refused is not None:
+                    self.refused = bulk.refused
+                    self._note_refused(bulk.refused)
+                    if bulk.logged:
+                        self._done_by_log(self._under_way[: bulk.logged])
+                    return
+        except TopicNotAllowed as error:  # One of the further queues that a message names.
+            self.refused = illegal(str(error))
+            self._note_refused(self.refused)
 
     def _done_by_log(self, records: list[Record]) -> None:
         """Counts refused messages that the log has as delivered, if they are on disk: the next

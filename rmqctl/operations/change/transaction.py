@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from formats import constants
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.message import (
+    EncodedMessage,
+    MessageExtBrokerInner,
+    PutMessageResult,
+    illegal,
+)
 from rmqctl.engine.record.record import Record, body_seen, crc_matches
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.services import transaction
+from rmqctl.engine.services.remade import check_remade
 from rmqctl.engine.write.appended import Bulk
+from rmqctl.errors import TopicNotAllowed
 from rmqctl.operations.look.halves import CHECKED, ENDED, finals_of, halves
 
 if TYPE_CHECKING:
@@ -82,19 +89,19 @@ class _Work:
 
     def rows(self) -> Iterator[TransactionRow]:
         if self._ending.dry_run:
-            for _ in self._messages():
-                pass
-            while self._under_way:
-                self._finish(self._under_way.popleft(), "DRY_RUN")
+            self._try()
         else:
             # A rollback of a half message with a damaged body delivers that body to nobody.
             self._store.commit_log.is_unread = False
-            for bulk in self._store.append_stream(self._messages()):
-                self._settle(bulk)
-                yield from self._rows
-                self._rows.clear()
-                if bulk.refused is not None:
-                    break
+            try:
+                for bulk in self._store.append_stream(self._messages()):
+                    self._settle(bulk)
+                    yield from self._rows
+                    self._rows.clear()
+                    if bulk.refused is not None:
+                        break
+            except TopicNotAllowed as error:  # One of the further queues that a message names.
+                self._end_all(illegal(str(error)))
         yield from self._rows
 
     def _settle(self, bulk: Bulk) -> None:
@@ -104,10 +111,25 @@ class _Work:
             if len(end.offsets) == end.to_put:
                 self._finish(self._under_way.popleft(), "PUT_OK")
         if bulk.refused is not None:
-            # These are several where all were appended and something after the append failed.
-            while self._under_way:
-                end = self._under_way.popleft()
-                self._finish(end, bulk.refused.status.value, bulk.refused.reason)
+            self._end_all(bulk.refused)
+
+    def _try(self) -> None:
+        """Checks messages as puts would, for a dry run."""
+        for message in self._messages():
+            checked = check_remade(self._store, message)
+            if not isinstance(checked, EncodedMessage):
+                refused = self._under_way.pop()
+                self._end_all(None)
+                self._finish(refused, checked.status.value, checked.reason)
+                return
+        self._end_all(None)
+
+    def _end_all(self, refused: PutMessageResult | None) -> None:
+        """Ends what is under way. Refused are several transactions where all were appended and
+        something after the append failed; None: a dry run has found nothing against them."""
+        status, reason = (refused.status.value, refused.reason) if refused else ("DRY_RUN", "")
+        while self._under_way:
+            self._finish(self._under_way.popleft(), status, reason)
 
     def _messages(self) -> Iterator[MessageExtBrokerInner]:
         """The messages to put, in order. A transaction that is refused becomes a row, and puts

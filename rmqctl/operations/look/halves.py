@@ -12,6 +12,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import EncodedMessage
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import transaction
+from rmqctl.engine.services.remade import check_remade
 from rmqctl.engine.services.search import records_of_sizes, undispatched
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def finals_of(store: MessageStore, pending: Iterable[Record]) -> dict[int, int]:
         if transaction.commit_problem(half) is not None:
             continue
         final = transaction.commit_message(half, store.body(half))
-        encoded = store.check_message(final)
+        encoded = check_remade(store, final)
         if isinstance(encoded, EncodedMessage):
             stored = encoded.message  # A delay level takes it to another queue.
             sizes = wanted.setdefault((stored.topic, stored.queue_id), {})

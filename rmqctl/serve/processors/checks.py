@@ -23,6 +23,7 @@ from formats.text import encode_properties
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import transaction
+from rmqctl.engine.services.remade import check_remade, put_remade
 from rmqctl.serve.processors.put import Upkept
 from rmqctl.serve.processors.request import Served
 
@@ -182,7 +183,7 @@ class _Round:
             name = transaction.PROPERTY_ORIGINAL_QUEUE_OFFSET
             properties.setdefault(name, str(half.queue_offset))
         if not self._is_asked(half):
-            return store.put_message(_again(record, body, properties), flush=False), None
+            return put_remade(store, _again(record, body, properties)), None
         if times >= store.config.transaction_check_max:
             given_up = replace(
                 _again(record, body, properties),
@@ -190,10 +191,10 @@ class _Round:
                 flag=record.flag,
                 reconsume_times=record.reconsume_times,
             )
-            return store.put_message(given_up, flush=False), None
+            return put_remade(store, given_up), None
         properties[transaction.PROPERTY_CHECK_TIMES] = str(times + 1)
         message = _again(record, body, properties)
-        result = store.put_message(message, flush=False)
+        result = put_remade(store, message)
         return result, _question(store, message, half, result)
 
 
@@ -249,7 +250,7 @@ def _question(
         queue_id=int(properties[constants.PROPERTY_REAL_QUEUE_ID]),
         properties_bytes=encode_properties(properties),
     )
-    encoded = store.check_message(real)
+    encoded = check_remade(store, real)
     if not isinstance(encoded, EncodedMessage):
         return None
     unique = properties.get(constants.PROPERTY_UNIQ_KEY, "")

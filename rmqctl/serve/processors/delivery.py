@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from formats.constants import RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.record.message import PutMessageResult
 from rmqctl.engine.services import schedule
+from rmqctl.engine.services.remade import put_remade
 from rmqctl.engine.services.schedule import Due, Undeliverable
 from rmqctl.engine.write.bulk import PropertyEncoder
 from rmqctl.serve.processors.put import Upkept
@@ -78,7 +79,7 @@ class Delivery:
                     self._stand(level, queue_offset, f"{found.reason}: {found.detail}", _SKIP, kept)
                     return
             else:
-                result = store.put_message(found[1], flush=False)
+                result = put_remade(store, found[1])
                 if not result.is_logged:
                     step = _AGAIN if result.status.is_of_store else _SKIP
                     self._stand(level, queue_offset, _reason(result), step, kept)
