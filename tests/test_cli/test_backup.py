@@ -44,7 +44,14 @@ def test_rows_and_exit_codes(cli: Cli, store: Path, tmp_path: Path, kind: str) -
     assert (done.code, done.err) == (0, "") and dry.rows[:-1] == done.rows[:-1]
     parts, summary = done.rows[:-1], done.rows[-1]
     assert [row["part"] for row in parts] == ["commitlog", "consumequeue", "index", "other"]
-    assert summary["files"] == sum(row["files"] for row in parts)
+    for name in ("files", "data_bytes", "stored_bytes"):
+        assert summary[name] == sum(row[name] for row in parts)
+    for row in parts[:-1]:
+        files = [path for path in (store / row["part"]).rglob("*") if path.is_file()]
+        ends = [len(path.read_bytes().rstrip(b"\0")) for path in files]
+        assert row["files"] == len(files) and row["stored_bytes"] <= row["data_bytes"]
+        # Whole pieces of the log, whole units, all of an index file that has any item.
+        assert sum(ends) <= row["data_bytes"] <= sum(path.stat().st_size for path in files)
     assert (summary["base"], summary["is_live"], summary["dry_run"]) == (None, False, False)
     assert state(store) == before
     assert cli("backup", "verify", output, "-q").code == 0
@@ -58,6 +65,18 @@ def test_rows_and_exit_codes(cli: Cli, store: Path, tmp_path: Path, kind: str) -
     assert (restored["id"], restored["backups"]) == (summary["id"], 1)
     assert content(new) == content(store) and left_over(tmp_path) == []
     assert cli("verify", "-q", store=new).code == 0
+
+
+def test_backups_are_listed_the_oldest_first(cli: Cli, store: Path, tmp_path: Path) -> None:
+    made = []
+    for name in ("c", "a", "b"):
+        made.append(tmp_path / name)
+        base = ("--base", made[-2]) if len(made) > 1 else ()
+        assert cli("backup", "--output", made[-1], *base, "-q", store=store).code == 0
+    for given in (made, made[::-1], sorted(made)):
+        *rows, summary = cli("backup", "ls", *given, *NDJSON).rows
+        assert [row["backup"] for row in rows] == [str(place) for place in made]
+        assert (summary["backups"], summary["incomplete"]) == (3, None)
 
 
 def test_the_short_form_and_options_before_the_command(

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from rmqctl.engine.messagestore import MessageStore
 from tests import golden_data
-from tests.test_cli.conftest import NASTY, Cli, state
+from tests.test_cli.conftest import BORN, CONFIG, NASTY, Cli, message, state
 
 NDJSON = ("--format", "ndjson", "--jobs", "1")
 #: A golden store for each, and what was done to it.
@@ -128,6 +129,21 @@ def test_rows_of_stats_and_du_are_what_those_say(
     disk = cli("fleet", "du", "--disk", *where).rows
     assert disk[-1]["allocated_bytes"] == space.rows[-1]["allocated_bytes"]
     assert disk[0]["records"] is None and disk[0]["first_store_timestamp"]
+
+
+def test_the_last_time_is_the_latest_one(cli: Cli, tmp_path: Path) -> None:
+    """A clock may go back: the last file has not the latest time."""
+    root = tmp_path / "broker-a" / "store"
+    times = [BORN + 10, BORN + 990, BORN + 400]
+    clock = iter(times)
+    with MessageStore(
+        root, CONFIG, writable=True, create=True, clock=lambda: next(clock)
+    ) as opened:
+        for number in range(len(times)):
+            assert opened.put_message(message(number, body=b"x" * 1500)).is_ok
+    for verb in ("stats", "du", "verify"):
+        row = cli("fleet", verb, "--stores", root, *NDJSON).rows[0]
+        assert (row["first_store_timestamp"], row["last_store_timestamp"]) == (times[0], times[1])
 
 
 def test_a_second_run_goes_on(stores: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
