@@ -32,9 +32,6 @@ _ACL = "AclException"
 #: Fields that 5.x sends with its topics, but keeps in another file: the queues of static topics
 #: (``TopicConfigAndMappingSerializeWrapper``).
 _NOT_OF_THE_FILE = ("mappingDataVersion", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap")
-#: A table that only the offsets of a master with light queues have, which are all in the file of
-#: these (``LmqConsumerOffsetManager``).
-_LIGHT = "lmqOffsetTable"
 #: An offset in an answer, as text: no Java long has more digits.
 _OFFSET = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
 #: Prefixes of properties that are not taken over from a master: they are about its machine or
@@ -212,7 +209,8 @@ def config_files() -> Dialogue[list[ConfigFile]]:
             value = _value(answer.body)
             for more in _NOT_OF_THE_FILE:
                 value.pop(more, None)
-            if name == brokerjson.CONSUMER_OFFSET and _LIGHT in value:
+            if name == brokerjson.CONSUMER_OFFSET and brokerjson.LMQ_OFFSET_TABLE in value:
+                # All offsets of a master with light queues (``LmqConsumerOffsetManager``).
                 name = brokerjson.LMQ_CONSUMER_OFFSET
             files.append(ConfigFile(name, fastjson.dumps(value)))
     return files

@@ -158,11 +158,16 @@ def test_offsets_of_groups_light_queues_and_delay_levels(golden: Any, tmp_path: 
     assert brokerjson.delay_offsets(golden("broker")) == {1: 2, 2: 1, 3: 3, 4: 3}
     (tmp_path / "config").mkdir()
     (tmp_path / "config/lmqConsumerOffset.json").write_text(
-        '{"lmqOffsetTable":{"%LMQ%a@%LMQ%g":7,"no group":8},'
-        '"offsetTable":{"t@g":{"0":"5",1:null,2:true}}}'
+        '{"lmqOffsetTable":{"%LMQ%a@%LMQ%g":7,"%LMQ%b@%LMQ%g":{0:7},"no group":8},'
+        '"offsetTable":{"t@g":{"0":"5",1:null,2:true},"u@g":7}}'
     )
     found = brokerjson.consumer_offsets(tmp_path, None)
-    assert found == {("%LMQ%a", "%LMQ%g"): {0: 7}, ("t", "g"): {0: 5}}
+    assert found == {
+        ("%LMQ%a", "%LMQ%g"): {0: 7},
+        ("%LMQ%b", "%LMQ%g"): {},
+        ("t", "g"): {0: 5},
+        ("u", "g"): {},
+    }
 
 
 def test_consumer_offsets_are_of_all_tables_of_both_files(tmp_path: Path) -> None:

@@ -26,10 +26,12 @@ LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"
 SUBSCRIPTION_GROUP = "subscriptionGroup.json"
 CONSUMER_FILTER = "consumerFilter.json"
 DELAY_OFFSET = "delayOffset.json"
+#: Where a light group has one offset of each topic (``LmqConsumerOffsetManager``).
+LMQ_OFFSET_TABLE = "lmqOffsetTable"
 #: Files of consumer offsets, and their tables. With ``enableLmq`` all offsets are in the second.
 OFFSET_TABLES = {
     CONSUMER_OFFSET: ("offsetTable",),
-    LMQ_CONSUMER_OFFSET: ("offsetTable", "lmqOffsetTable"),
+    LMQ_CONSUMER_OFFSET: ("offsetTable", LMQ_OFFSET_TABLE),
 }
 #: ``ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR``.
 TOPIC_GROUP_SEPARATOR = "@"
@@ -164,8 +166,8 @@ def _offsets_of(root: Path, name: str) -> dict[tuple[str, str], dict[int, int]]:
             if owner is None:
                 continue
             # LmqConsumerOffsetManager keeps one offset for each group: that of queue 0.
-            offset = whole(item)
-            offsets[owner] = {0: offset} if offset is not None else offset_table(item)
+            is_light = table == LMQ_OFFSET_TABLE
+            offsets[owner] = offset_table({0: item} if is_light else item)
     return offsets
 
 

@@ -93,7 +93,7 @@ def load_consumer_offsets(
     """
     key = f"{topic}{brokerjson.TOPIC_GROUP_SEPARATOR}{group}"
     is_light = group.startswith(LMQ_PREFIX)
-    table = "lmqOffsetTable" if is_light else "offsetTable"
+    table = brokerjson.LMQ_OFFSET_TABLE if is_light else "offsetTable"
     if enable_lmq:
         return _load(root, brokerjson.LMQ_CONSUMER_OFFSET, table, key)
     plain = _load(root, brokerjson.CONSUMER_OFFSET, "offsetTable", key)

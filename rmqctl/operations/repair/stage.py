@@ -210,7 +210,7 @@ class _Stage:
         what = step.what
         key = f"{what['topic']}{brokerjson.TOPIC_GROUP_SEPARATOR}{what['group']}"
         is_light = what["group"].startswith(LMQ_PREFIX) and name == brokerjson.LMQ_CONSUMER_OFFSET
-        table = "lmqOffsetTable" if is_light else "offsetTable"
+        table = brokerjson.LMQ_OFFSET_TABLE if is_light else "offsetTable"
         offsets = ConsumerOffsets(self._root, name, table, key, value, False)
         if offsets.offsets.get(what["queue_id"]) != what["old_offset"]:
             raise PlanDoesNotFit(

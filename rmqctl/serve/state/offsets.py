@@ -91,7 +91,7 @@ class Offsets:
             every, separator = tables["offsetTable"], brokerjson.TOPIC_GROUP_SEPARATOR
             light = (owner for owner in sorted(self._table) if self._is_light(owner[1]))
             keys = map(separator.join, light)
-            tables["lmqOffsetTable"] = {key: every.pop(key).get(0, -1) for key in keys}
+            tables[brokerjson.LMQ_OFFSET_TABLE] = {key: every.pop(key).get(0, -1) for key in keys}
         return tables
 
     def of_all(self, most: int) -> list[tuple[str, str, dict[int, int]]]:
