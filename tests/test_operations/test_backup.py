@@ -380,6 +380,9 @@ def judge(written: WritableStore, made: Created, new: Path) -> None:
     head = made.manifest.head
     assert head.is_live and head.physical_offset is not None
     assert not (new / "abort").exists()
+    # No file of a queue that has no units before that offset.
+    files = [path for path in (new / "consumequeue").rglob("*") if path.is_file()]
+    assert files and all(path.read_bytes().strip(b"\0") for path in files)
     assert_clean(new, CONFIG, "not-dispatched", "log-starts-late")
     with MessageStore(new, CONFIG) as store:
         assert store.max_offset == head.physical_offset
