@@ -14,11 +14,12 @@ import pytest
 
 from rmqctl.engine.files.extents import write_at
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import CannotRead, CannotWrite
 from rmqctl.operations.backup import archive, tree
 from tests import processes
 from tests.golden_data import tree_content
-from tests.test_cli.conftest import BROKER_CONF, Cli, state
+from tests.test_cli.conftest import BROKER_CONF, CONFIG, Cli, message, state
 
 NDJSON = ("--format", "ndjson")
 #: One of each kind of backup.
@@ -152,6 +153,29 @@ def test_a_base_of_another_store_is_told(cli: Cli, store: Path, tmp_path: Path) 
     assert done.code == 0 and "backup of another store" in done.err
     assert cli("restore", more, full, "--output", tmp_path / "new", "-q").code == 0
     assert content(tmp_path / "new") == content(store)
+
+
+def test_a_base_of_the_same_store_is_no_other(cli: Cli, store: Path, tmp_path: Path) -> None:
+    """Also where there are files that it does not have, and where it has all of them."""
+    full = tmp_path / "full"
+    assert cli("backup", "--output", full, "-q", store=store).code == 0
+    with MessageStore(store, CONFIG, writable=True) as opened:
+        opened.put_messages([message(number) for number in range(60)])
+    for name, base in (("more", "full"), ("same", "more")):
+        line = ("backup", "--base", tmp_path / base, "--output", tmp_path / name)
+        done = cli(*line, *NDJSON, store=store)
+        assert (done.code, done.err) == (0, "")
+        assert (done.rows[-1]["stored_bytes"] > 0) == (name == "more")
+
+
+def test_what_is_left_out_is_told_in_short(cli: Cli, store: Path, tmp_path: Path) -> None:
+    for count in range(1, 6):
+        (store / f"left-{count}").symlink_to(tmp_path / "none")
+        done = cli("backup", "--output", tmp_path / f"full-{count}", store=store)
+        names = ", ".join(f"left-{number}" for number in range(1, min(count, 3) + 1))
+        more = f" and {count - 3} more" if count > 3 else ""
+        assert done.code == 0 and f"{names}{more}" in done.err
+        assert (" more" in done.err) == (count > 3)
 
 
 def test_a_byte_that_changed_is_named(cli: Cli, store: Path, tmp_path: Path) -> None:
