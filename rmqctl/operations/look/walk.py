@@ -9,7 +9,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from formats.constants import LONG_MAX
-from formats.text import encode_utf8
 from rmqctl.engine.dispatch.rules import message_keys
 from rmqctl.engine.index.header import item_store_time
 from rmqctl.engine.log.times import may_hold, stretches
@@ -125,7 +124,9 @@ def commit_log_lines(
     """:func:`walk_commit_log`, with lines of ``form`` (``ndjson``, ``csv``) in place of most rows
     ``message`` where the kernel makes them. The errors are the same."""
     wanted = wanted_lines(form, body, decompress_limit, what)
-    maker = line_maker(wanted) if what.key is None else None
+    # The kernel compares a topic's bytes, and other bytes may be read as the same U+FFFD.
+    is_bytes = what.topic is None or "\ufffd" not in what.topic
+    maker = line_maker(wanted) if what.key is None and is_bytes else None
     rows = functools.partial(
         log_row,
         store,
@@ -228,7 +229,7 @@ def log_row(
 def _is_shown(record: Record, what: Selection) -> bool:
     return (
         (what.queue_id is None or record.queue_id == what.queue_id)
-        and (what.topic is None or record.topic_bytes == encode_utf8(what.topic))
+        and (what.topic is None or record.topic == what.topic)
         and what.shows_time(record.store_timestamp)
         and (what.key is None or what.key in message_keys(record.properties))
     )
