@@ -29,7 +29,7 @@ def test_a_store_that_the_engine_writes_meanwhile(
     store.put(messages.take(150))
     pieces = 0
 
-    def happens(done: int) -> None:
+    def happens(done: int, total: int) -> None:
         nonlocal pieces
         pieces += 1
         if pieces % 7 == 0:

@@ -220,6 +220,27 @@ def test_a_quiet_store_is_listed_before_and_after_the_copy_only(
     assert walked.count(store) == 2
 
 
+@pytest.mark.parametrize("with_base", [False, True])
+def test_progress_goes_up_to_all_that_is_there(
+    store: Path, tmp_path: Path, with_base: bool
+) -> None:
+    """A file of a queue takes a whole block and has few bytes; a file that has changed since the
+    base is read twice."""
+    base = None
+    if with_base:
+        base = tmp_path / "base"
+        backup(store, base)
+        with (store / "config" / "topics.json").open("r+b") as file:
+            file.write(b"[" * 5000)
+    told: list[tuple[int, int]] = []
+    wanted = Wanted(store, CONFIG, str(tmp_path / "full"), None if base is None else str(base))
+    create(wanted, lambda done, total: told.append((done, total)))
+    files = (path for path in store.rglob("*") if path.is_file() and path.name != "lock")
+    allocated = [path.stat().st_blocks * 512 for path in files]
+    assert {total for _, total in told} == {sum(allocated)}
+    assert told == sorted(told) and sum(allocated) - told[-1][0] <= max(allocated)
+
+
 def test_a_store_without_its_log_is_not_backed_up(store: Path, tmp_path: Path) -> None:
     """Its disk is not mounted, or the configuration is another: no backup is without messages."""
     (store / "commitlog").rename(tmp_path / "elsewhere")
@@ -362,7 +383,7 @@ def live(
     """A backup while somebody writes: something happens each so many files and pieces."""
     seen = 0
 
-    def progress(done: int) -> None:
+    def progress(done: int, total: int) -> None:
         nonlocal seen
         seen += 1
         if seen % moments == 0:
@@ -585,7 +606,7 @@ def test_who_writes_without_a_lock_that_is_seen_is_noticed(store: Path, tmp_path
     with WritableStore(store, CONFIG, clock=Clock(1 << 41)) as broker:
         number = 10_000
 
-        def happens(done: int) -> None:
+        def happens(done: int, total: int) -> None:
             nonlocal number
             assert broker.put_message(message(number)).is_ok
             number += 1

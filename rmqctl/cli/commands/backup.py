@@ -79,14 +79,14 @@ def create(settings: Settings, output: str, base: str | None, dry_run: bool) -> 
     """
     from rmqctl.cli.outside import check_outside
     from rmqctl.operations.backup.check import create_summary, part_rows
-    from rmqctl.operations.backup.create import Wanted, data_bytes, shown
+    from rmqctl.operations.backup.create import Wanted, shown
     from rmqctl.operations.backup.create import create as create_backup
     from rmqctl.operations.backup.manifest import is_amid_repair
 
     check_outside("--output", output, [settings])
     wanted = Wanted(settings.root, settings.config, output, base)
     with settings.writer("part") as writer:
-        with settings.progress("backup", data_bytes(wanted), writer) as advance:
+        with settings.quiet_progress("backup") as advance:
             created = create_backup(wanted, advance, dry_run=dry_run)
         writer.rows(part_rows(created.manifest))
         writer.summary(**create_summary(created, shown(output), dry_run=dry_run))

@@ -100,7 +100,8 @@ class ArchiveWriter:
         info.mode, info.size = 0o644, len(text)
         self._frame = self._new_frame()
         self._frame.write(info.tobuf(PAX_FORMAT))
-        self._frame.write(text + _padding(len(text)) + 2 * _NO_BLOCK)
+        self._frame.write(text)
+        self._frame.write(_padding(len(text)) + 2 * _NO_BLOCK)
         self._frame.close()
         self._file.write(_FOOTER.pack(_SKIPPABLE, _FOOTER.size - 8, _OURS, position))
 

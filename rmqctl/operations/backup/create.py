@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,11 @@ from rmqctl.operations.backup import place as places
 from rmqctl.operations.backup.archive import ArchiveWriter
 from rmqctl.operations.backup.content import Content, Digest, Extent, Piece
 from rmqctl.operations.backup.errors import StoreChanging
-from rmqctl.operations.backup.listing import Found, Listing
+from rmqctl.operations.backup.listing import Found
 from rmqctl.operations.backup.manifest import Entry, Head, Manifest, write_lines
 from rmqctl.operations.backup.opened import manifest_of
 from rmqctl.operations.backup.source import Source
 from rmqctl.operations.backup.tree import DirectoryWriter
-from rmqctl.operations.progress import Progress
 
 #: Suffixes that nobody gives a directory.
 _OTHER_ARCHIVES = (".tar", ".tgz", ".gz", ".bz2", ".xz", ".zip", ".tzst", ".lz4")
@@ -84,13 +83,12 @@ def shown(output: str) -> str:
     return places.shown(output)
 
 
-def data_bytes(wanted: Wanted) -> int:
-    """About how many bytes are read. :raises StoreNotFound, NotAStore: there is no store."""
-    return Listing(wanted.root, wanted.config).data_bytes()
+#: Told of how many bytes are done, and of how many: the space that all files take on disk.
+Progress = Callable[[int, int], None]
 
 
 def create(
-    wanted: Wanted, progress: Progress = lambda done: None, *, dry_run: bool = False
+    wanted: Wanted, progress: Progress = lambda done, total: None, *, dry_run: bool = False
 ) -> Created:
     """Makes a backup, which appears when it is whole; with ``dry_run`` it only finds out what the
     backup would hold.
@@ -135,7 +133,7 @@ def _copied(
     source = Source(wanted.root, wanted.config, _scratch(wanted.output))
     made = system_clock()
     files: dict[str, Entry] = {}
-    copying = _Copying(base, progress)
+    copying = _Copying(base, lambda done: progress(done, source.allocated_bytes))
 
     def copy(target: _Target) -> Manifest:
         for one in source.live() if is_live else source.whole():
@@ -193,7 +191,7 @@ class _Nowhere:
 class _Copying:
     """Copies files one after the other, without the beginnings that the base has already."""
 
-    def __init__(self, base: Manifest | None, progress: Progress) -> None:
+    def __init__(self, base: Manifest | None, progress: Callable[[int], None]) -> None:
         self._base = base
         self._progress = progress
         self._done = 0
@@ -201,7 +199,7 @@ class _Copying:
     def entry(self, one: Found, target: _Target) -> Entry:
         """Copies a file; returns its entry in the manifest."""
         content, before = one.content, self._before(one.path)
-        whole, start = Digest(), 0
+        whole, start, done = Digest(), 0, self._done
         if before is not None and 0 < before.data_end <= content.end:
             for _ in self._read(content, content.extents(0, before.data_end), whole):
                 pass
@@ -219,7 +217,11 @@ class _Copying:
             target.add(entry, extents, self._read(content, extents, whole, stored))
         for digest in (whole, stored):
             digest.pass_to(content.end)
-        return entry._replace(sha256=whole.hexdigest(), stored_sha256=stored.hexdigest())
+        # A file may be read twice, or have space behind its data.
+        self._done = done + one.allocated_bytes
+        of_whole = whole.hexdigest()
+        of_stored = of_whole if stored is whole else stored.hexdigest()
+        return entry._replace(sha256=of_whole, stored_sha256=of_stored)
 
     def _before(self, path: str) -> Entry | None:
         return None if self._base is None else self._base.files.get(path)

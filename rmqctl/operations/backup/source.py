@@ -71,6 +71,8 @@ class Source:
     dispatched_offset: int | None = None
     #: The files of the log that are not as long as they must be, or may have been longer.
     cut: Sequence[str] = ()
+    #: The space that all files take on disk, known when the first one comes.
+    allocated_bytes = 0
 
     def __init__(self, root: Path, config: MessageStoreConfig, scratch: Path | None) -> None:
         """:param scratch: the directory for a temporary copy of the newest index file; None: the
@@ -91,19 +93,20 @@ class Source:
         """
         end = self.physical_offset = self.dispatched_offset = self._log_end()
         # With 100,000 queues each listing takes seconds, so one gives the files and their state.
-        before = self.listing.state()
+        before = dict(self.listing.states())
+        self.allocated_bytes = sum(state.allocated_bytes for state in before.values())
         for file in before:
             one = found(file)
             if one is None:
-                raise StoreChanging(path=str(file.place), reason="it was removed")
+                raise StoreChanging(path=file.where, reason="it was removed")
             yield one
         if is_locked(self.root):
             raise StoreChanging(path=str(self.root), reason="a broker has started on it")
-        after = self.listing.state()
-        files = before.keys() | after.keys()
-        changed = sorted(file for file in files if before.get(file) != after.get(file))
+        # What is left in the end has gone, and the rest has changed or come.
+        changed = [file for file, state in self.listing.states() if before.pop(file, None) != state]
+        changed += before
         if changed or self._log_end() != end:
-            path = self.root / (changed[0].path if changed else paths.COMMIT_LOG)
+            path = self.root / (min(changed).path if changed else paths.COMMIT_LOG)
             raise StoreChanging(path=str(path), reason="somebody writes there")
 
     def _log_end(self) -> int | None:
@@ -123,6 +126,7 @@ class Source:
         :raises UnsupportedStore: the store has something that rmqctl does not know.
         """
         check_understood(self.root, self._config)
+        self.allocated_bytes = self.listing.allocated_bytes()
         repairs = _repairs(self.root)
         for name in _FIRST:
             yield from self._settled(self._named(name))
@@ -218,7 +222,7 @@ class Source:
             time.sleep(_BETWEEN_SECONDS)
 
     def _named(self, path: str) -> SourceFile:
-        return SourceFile(path, self.root / path)
+        return SourceFile(path, f"{self.root}/{path}")
 
 
 def _check_log(store: MessageStore) -> None:
