@@ -126,10 +126,12 @@ def progress(
 
 
 @contextmanager
-def late_progress(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+def late_progress(
+    title: str, *, counts: bool = False, quiet: bool
+) -> Iterator[Callable[[int, int], None]]:
     """For work before any row is printed. Yields a function that takes how many bytes are done, and
-    how many there are."""
-    bar = _Bar(title, counts=False, quiet=quiet)
+    how many there are, or other things that it ``counts``."""
+    bar = _Bar(title, counts=counts, quiet=quiet)
     try:
         yield bar.show
     finally:

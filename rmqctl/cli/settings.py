@@ -114,12 +114,14 @@ class Settings(Notes):
                 "--broker-conf, or mount its disk. A broker that starts so deletes the queues."
             )
 
-    def quiet_progress(self, title: str) -> AbstractContextManager[Callable[[int, int], None]]:
-        """A bar on a terminal's stderr for work before any row, which seldom takes long. Gives the
-        function that takes how much is done, and how much there is."""
+    def quiet_progress(
+        self, title: str, *, counts: bool = False
+    ) -> AbstractContextManager[Callable[[int, int], None]]:
+        """A bar on a terminal's stderr for work before any row. Gives the function that takes how
+        much is done, and how much there is: bytes, unless it ``counts`` other things."""
         from rmqctl.cli.progress import late_progress
 
-        return late_progress(title, quiet=self.quiet)
+        return late_progress(title, counts=counts, quiet=self.quiet)
 
     def planned_recovery(
         self, store: MessageStore, writer: RowWriter, *, strict: bool = False

@@ -90,6 +90,20 @@ def test_what_is_due_is_delivered_once(copy_store: Callable[[str], Path]) -> Non
     assert {name: found[name] for name in DUE} == dict.fromkeys(DUE, 1)
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_it_says_how_far_it_is(
+    copy_store: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, dry_run: bool
+) -> None:
+    monkeypatch.setattr(timerdelivery, "_AT_ONCE", 1)
+    told: list[int] = []
+    with MessageStore(copy_store("timer"), CONFIG, writable=not dry_run) as store:
+        run = TimerDelivery(store, END + HOUR, END, dry_run=dry_run)
+        list(run.rows(told.append))
+    # Four of the queue's 22 messages are due.
+    assert run.steps == 22 * (2 if dry_run else 4)
+    assert told == [*range(4), *range(22, 26), *(() if dry_run else (44, 66))]
+
+
 def test_a_kill_before_the_timer_is_made_anew_delivers_nothing_twice(
     copy_store: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

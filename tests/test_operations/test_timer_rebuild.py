@@ -15,6 +15,7 @@ import pytest
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.paths import TIMER_CHECKPOINT, TIMER_LOG, TIMER_WHEEL
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.services import timerset
 from rmqctl.engine.services.timer import Timer
 from rmqctl.engine.timer.timercheck import TimerCheckpoint, encode, read_timer_checkpoint
 from rmqctl.errors import CannotWrite, FileLengthContradiction, NeedsConsent, StoreInUse, UsageError
@@ -72,6 +73,21 @@ def test_what_waited_waits_and_is_in_the_wheel(root: Path, lost: tuple[str, ...]
         timer.close()
     again = rebuilt(root)
     assert {**again, "kept": []} == {**summary, "kept": []}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_it_says_how_far_it_is(root: Path, monkeypatch: pytest.MonkeyPatch, dry_run: bool) -> None:
+    monkeypatch.setattr(timerset, "_UNITS_AT_ONCE", 4)
+    told: list[tuple[int, int]] = []
+    rebuild_timer(
+        *(root, CONFIG, END),
+        consent=not dry_run,
+        dry_run=dry_run,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    # The queue has 22 units, and each of them is looked at twice.
+    looks = [*range(0, 22, 4)]
+    assert told == [(done, 44) for done in [*looks, *(22 + done for done in looks)]]
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

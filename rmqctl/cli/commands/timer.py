@@ -121,7 +121,8 @@ def deliver(settings: Settings, until: int | None, dry_run: bool) -> int:
         if dry_run:
             settings.planned_recovery(store, writer)
         files = irregular_files(store.root, store.config)
-        summary = writer.rows(run.rows())
+        with settings.progress("deliver", run.steps, writer, counts=True) as advance:
+            summary = writer.rows(run.rows(advance))
         if not summary["due"]:
             settings.note_version(store, _BY_LEVEL.format("deliver"))
         if not summary["kept"]:  # Else the timer was made anew.
@@ -164,7 +165,15 @@ def rebuild(settings: Settings, now: int | None, yes: bool, dry_run: bool) -> in
         # What comes in until then, and is due by then, would be behind the wheel's clock: lost.
         raise click.UsageError("--now lies in the future, which goes with --dry-run only.")
     moment = clock if now is None else now
-    row = rebuild_timer(settings.root, settings.config, moment, consent=yes, dry_run=dry_run)
+    with settings.quiet_progress("timer", counts=True) as progress:
+        row = rebuild_timer(
+            settings.root,
+            settings.config,
+            moment,
+            consent=yes,
+            dry_run=dry_run,
+            progress=progress,
+        )
     with settings.writer(None) as writer:
         writer.rows([row])
     if row["doubtful"]:

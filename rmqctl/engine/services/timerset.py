@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from rmqctl.engine.store import Store
 
 _UNITS_AT_ONCE = 4096
+#: How often :meth:`TimerSet.messages` reads the timer's queue.
+LOOKS = 2
 #: Properties of rolled messages and of recalls.
 _RARE = (
     constants.PROPERTY_TIMER_ROLL_TIMES.encode(),
@@ -100,10 +102,14 @@ class TimerSet:
         *,
         until: int | None = None,
         delivered: Collection[int] = (),
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         """:param until: messages that were due by then (ms) may have been delivered, too.
-        :param delivered: physical offsets of records that are known to be delivered."""
+        :param delivered: physical offsets of records that are known to be delivered.
+        :param progress: told how many units of the timer's queue :meth:`messages` has read, and how
+            many it will: each one twice."""
         self._delivered = delivered
+        self._progress, self._read_units = progress, 0
         self._store = store
         self._timer = timer
         self._now = now
@@ -249,7 +255,9 @@ class TimerSet:
         if queue is None:
             return
         find = self._store.commit_log.find_record
+        total = LOOKS * (self.end - queue.min_offset)
         for start in range(queue.min_offset, self.end, _UNITS_AT_ONCE):
+            self._progress(self._read_units, total)
             for offset, unit in list(queue.units(start, min(start + _UNITS_AT_ONCE, self.end))):
                 if unit.is_pre_blank or not unit.is_written:
                     continue
@@ -257,6 +265,7 @@ class TimerSet:
                 if record is not None and not is_timers(record, unit.size):
                     record = None
                 yield offset, record
+            self._read_units += min(_UNITS_AT_ONCE, self.end - start)
 
 
 def _rolls(properties: Mapping[str, str]) -> int:

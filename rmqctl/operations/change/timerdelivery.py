@@ -29,16 +29,19 @@ from rmqctl.engine.services import timer as rules
 from rmqctl.engine.services.remade import check_remade
 from rmqctl.engine.services.schedule import Undeliverable, message_timeup
 from rmqctl.engine.services.timer import Timer
-from rmqctl.engine.services.timerset import TimerSet
+from rmqctl.engine.services.timerset import LOOKS, TimerSet
 from rmqctl.engine.write.bulk import PropertyEncoder
 from rmqctl.errors import CannotWrite, TopicNotAllowed
 from rmqctl.operations.mend.timer import is_cut_off, replace_timer
+from rmqctl.operations.progress import Progress
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore, WritableStore
     from rmqctl.rows.timers import TimerDeliverSummary, TimerUndeliveredRow
 
 _NOT_ENQUEUED = constants.LONG_MAX
+#: Progress is told each so many messages.
+_AT_ONCE = 4096
 
 
 def delivered_message(
@@ -80,9 +83,22 @@ class TimerDelivery:
         self._done: set[int] = set()
         self._due = self._before = 0
         self.refused: PutMessageResult | None = None
+        queue = store.consume_queue(constants.TIMER_TOPIC, 0)
+        self._queued = 0 if queue is None else queue.max_offset - queue.min_offset
+        self._progress: Progress = lambda done: None
 
-    def rows(self) -> Iterator[TimerUndeliveredRow | TimerDeliverSummary]:
-        """Delivers; yields ``timer_undelivered`` rows, then ``summary``."""
+    @property
+    def steps(self) -> int:
+        """How far the progress of :meth:`rows` goes at most: each message of the timer's queue is
+        looked up, delivered, and looked at again for the new timer."""
+        return self._queued * (2 if self._dry_run else 2 + LOOKS)
+
+    def rows(
+        self, progress: Progress = lambda done: None
+    ) -> Iterator[TimerUndeliveredRow | TimerDeliverSummary]:
+        """Delivers; yields ``timer_undelivered`` rows, then ``summary``. ``progress`` is told of
+        the :attr:`steps` that are done."""
+        self._progress = progress
         kept: list[str] = []
         if is_cut_off(self._store.root) and not self._dry_run:
             # The timer was being replaced when a run was cut off: it does not name what is due.
@@ -102,6 +118,7 @@ class TimerDelivery:
                     self._now,
                     until=self._until,
                     delivered=frozenset(self._done),
+                    progress=lambda done, _: progress(2 * self._queued + done),
                 )
                 kept += replace_timer(self._store, timer, waiting)
         yield {
@@ -119,11 +136,14 @@ class TimerDelivery:
         # All are looked up before the first is put, for puts change the queue. There may be a
         # million. Their offsets, and the times at which they came into the wheel, are held.
         places = array("q")
-        for timed in timer.due(self._until):
+        for number, timed in enumerate(timer.due(self._until)):
+            self._tell(number)
             if timed.record is not None:
                 enqueued = _NOT_ENQUEUED if timed.unit is None else timed.unit.write_timestamp
                 places.extend((timed.physical_offset, enqueued))
-        for offset, enqueued in zip(places[::2], places[1::2], strict=True):
+        pairs = zip(places[::2], places[1::2], strict=True)
+        for number, (offset, enqueued) in enumerate(pairs, self._queued):
+            self._tell(number)
             record = self._store.commit_log.find_record(offset)
             if record is None:
                 continue  # Something has changed it since it was looked up.
@@ -138,6 +158,10 @@ class TimerDelivery:
                 continue
             self._under_way.append(record)
             yield made
+
+    def _tell(self, done: int) -> None:
+        if not done % _AT_ONCE:
+            self._progress(done)
 
     def _note(self, record: Record, reason: str, detail: str) -> None:
         self._undelivered.append(

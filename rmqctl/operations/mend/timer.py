@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 #: The wheel of one byte that stands there meanwhile.
 _BLOCKER = b"\0"
 _LEAST_FILE_SIZE = constants.TIMER_UNIT_SIZE + constants.TIMER_MIN_BLANK_LENGTH
+#: Told of how many units of the timer's queue were read, and of how many there are to be read.
+Progress = Callable[[int, int], None]
 #: The files and directories that make up a timer.
 TIMER_PARTS = (paths.TIMER_WHEEL, paths.TIMER_LOG, paths.TIMER_CHECKPOINT)
 
@@ -56,7 +59,13 @@ class TimerCutOff(CannotWrite):
 
 
 def rebuild_timer(
-    root: Path, config: MessageStoreConfig, now: int, *, consent: bool, dry_run: bool
+    root: Path,
+    config: MessageStoreConfig,
+    now: int,
+    *,
+    consent: bool,
+    dry_run: bool,
+    progress: Progress = lambda done, total: None,
 ) -> TimerRebuildSummary:
     """Makes the timer's files anew, under the store's lock; with ``dry_run`` they are built and
     thrown away. The former files are kept in ``rmqctl-old-<time>/``.
@@ -77,9 +86,9 @@ def rebuild_timer(
             "`rmqctl schedule ls` lists what waits by a delay level."
         )
     if dry_run:
-        return _planned(root, config, now)
+        return _planned(root, config, now, progress)
     if not consent:
-        planned = _planned(root, config, now)
+        planned = _planned(root, config, now, progress)
         waits = f"{planned['messages']} messages that wait"
         raise NeedsConsent(reason=f"timer rebuild makes wheel and timer log of {waits}.")
     paths.check_writable(root)
@@ -88,7 +97,7 @@ def rebuild_timer(
         store.check_log_lengths()
         timer = Timer(store)
         try:
-            waiting = TimerSet(store, timer, now)
+            waiting = TimerSet(store, timer, now, progress=progress)
             kept = replace_timer(store, timer, waiting)
         finally:
             timer.close()
@@ -172,13 +181,13 @@ def build_timer(root: Path, config: MessageStoreConfig, output: Path, now: int) 
 
 def planned_timer(store: Store, now: int) -> Counts:
     """What a timer made anew at ``now`` (ms) would hold; nothing is written."""
-    return _planned_set(store, now).counts
+    return _planned_set(store, now, lambda done, total: None).counts
 
 
-def _planned_set(store: Store, now: int) -> TimerSet:
+def _planned_set(store: Store, now: int, progress: Progress) -> TimerSet:
     timer = Timer(store)
     try:
-        waiting = TimerSet(store, timer, now)
+        waiting = TimerSet(store, timer, now, progress=progress)
         for _ in waiting.messages():
             pass
     finally:
@@ -186,11 +195,13 @@ def _planned_set(store: Store, now: int) -> TimerSet:
     return waiting
 
 
-def _planned(root: Path, config: MessageStoreConfig, now: int) -> TimerRebuildSummary:
+def _planned(
+    root: Path, config: MessageStoreConfig, now: int, progress: Progress
+) -> TimerRebuildSummary:
     """What a rebuild would make; nothing is written."""
     with Store(root, config) as store:
         store.check_log_lengths()
-        return _summary(_planned_set(store, now), [])
+        return _summary(_planned_set(store, now, progress), [])
 
 
 def _summary(waiting: TimerSet, kept: list[str]) -> TimerRebuildSummary:
