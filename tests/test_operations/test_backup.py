@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from rmqctl.engine.files.answers import PATIENCE, NoAnswer
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.paths import TIMER_CHECKPOINT
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
@@ -33,11 +34,17 @@ from rmqctl.operations.backup import content as contents
 from rmqctl.operations.backup import create as creating
 from rmqctl.operations.backup import listing as listings
 from rmqctl.operations.backup import manifest as manifests
+from rmqctl.operations.backup import place as places
 from rmqctl.operations.backup import source
 from rmqctl.operations.backup.check import Verification
 from rmqctl.operations.backup.create import Created, Wanted, create
 from rmqctl.operations.backup.cut import scratch_copy
-from rmqctl.operations.backup.errors import BackupUnsound, StoreChanging, TooManyFiles
+from rmqctl.operations.backup.errors import (
+    BackupUnreachable,
+    BackupUnsound,
+    StoreChanging,
+    TooManyFiles,
+)
 from rmqctl.operations.backup.manifest import MANIFEST
 from rmqctl.operations.backup.restore import plan_restore, restore
 from rmqctl.operations.verify.snapshot import newest_unit_end
@@ -752,3 +759,27 @@ def test_a_copy_that_the_disk_takes_in_pieces_is_whole(
     path = min((store / "index").iterdir())
     copy = scratch_copy(tmp_path, MappedFile.open(path))
     assert bytes(copy.buffer) == path.read_bytes()
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+@pytest.mark.parametrize("use", [places.opened, places.created])
+def test_a_url_that_does_not_answer_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, answers: int, use: Callable[[str], Any]
+) -> None:
+    memory = pytest.importorskip("fsspec.implementations.memory")
+    monkeypatch.setattr(memory.MemoryFileSystem, "exists", lambda *asked: use is places.opened)
+    asked: list[float | None] = []
+
+    def answer(ask: Callable[[], Any], within: float | None) -> Any:
+        asked.append(within)
+        if len(asked) > answers:
+            raise NoAnswer("no answer within 30 seconds")
+        return ask()
+
+    monkeypatch.setattr(places, "answered", answer)
+    with (
+        pytest.raises(BackupUnreachable, match="no answer within 30 seconds"),
+        use("memory://away/full.tar.zst"),
+    ):
+        pass
+    assert asked == [PATIENCE] * (answers + 1)

@@ -6,11 +6,12 @@ import fcntl
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
+from rmqctl.engine.files.answers import PATIENCE, answered
 from rmqctl.engine.files.durable import put_in_place
 from rmqctl.engine.files.paths import local_path, open_for_reading
 from rmqctl.engine.files.unfinished import BESIDE
@@ -21,6 +22,8 @@ from rmqctl.operations.backup.errors import (
     BackupNotFound,
     BackupUnreachable,
 )
+
+T = TypeVar("T")
 
 #: What a backup of one file is called.
 ARCHIVE = ".tar.zst"
@@ -58,6 +61,15 @@ def told(place: str) -> AbstractContextManager[None]:
     return raised_as(BackupUnreachable, place, shown(place))
 
 
+def _asked(place: str, ask: Callable[[], T]) -> T:
+    """What the file system behind a URL answers to a call that moves no data.
+
+    :raises BackupUnreachable: it has raised anything, or has not answered within half a minute.
+    """
+    with told(place):
+        return answered(ask, PATIENCE)
+
+
 def _filesystem(place: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
@@ -77,10 +89,9 @@ def opened(place: str) -> Iterator[IO[bytes]]:
     """
     if is_url(place):
         filesystem, path = _filesystem(place)
-        with told(place):
-            if not filesystem.exists(path):
-                raise BackupNotFound(path=shown(place), reason="nothing has that name")
-            file = filesystem.open(path, "rb")
+        if not _asked(place, lambda: filesystem.exists(path)):
+            raise BackupNotFound(path=shown(place), reason="nothing has that name")
+        file = _asked(place, lambda: filesystem.open(path, "rb"))
         with file:
             yield cast(IO[bytes], _Told(file, place))
         return
@@ -174,10 +185,9 @@ def _lock(descriptor: int, building: Path, target: Path) -> None:
 
 def _created_behind_url(place: str) -> Iterator[IO[bytes]]:
     filesystem, path = _filesystem(place)
-    with told(place):
-        if filesystem.exists(path):
-            raise OutputExists(path=shown(place))
-        file = filesystem.open(path, "wb")
+    if _asked(place, lambda: filesystem.exists(path)):
+        raise OutputExists(path=shown(place))
+    file = _asked(place, lambda: filesystem.open(path, "wb"))
     try:
         yield cast(IO[bytes], _Told(file, place))
     except BaseException:
