@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.paths import FileGone
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 from rmqctl.engine.index.indexservice import is_index_name
@@ -153,7 +154,10 @@ def index_before(
 
 
 def _store_timestamp_at(log: CommitLog, physical_offset: int) -> int | None:
-    record = log.find_record(physical_offset)
+    try:
+        record = log.find_record(physical_offset)
+    except FileGone:
+        return None
     return None if record is None else record.store_timestamp
 
 

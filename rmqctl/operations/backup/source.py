@@ -5,26 +5,35 @@ While a broker writes, the order of copying makes the copy consistent:
 
 1. The offsets of consumers and of delayed messages, how far the timer of 5.x has delivered, and the
    checkpoint. They may be behind the rest, but never ahead.
-2. The log, up to where it ends then (``physical_offset``). Its newest file comes first, as
-   retention deletes the oldest.
-3. Queues and index, cut at that offset, when all records before it have been dispatched to every
-   queue (:mod:`~rmqctl.operations.backup.derived`). If the dispatch stands still before that, they
-   are cut where it stands (``dispatched_offset``). A start then dispatches the rest again
+2. Where the log ends then is noted (``physical_offset``). Queues and index are copied, cut at that
+   offset, when all records before it have been dispatched to every queue
+   (:mod:`~rmqctl.operations.backup.derived`). If the dispatch stands still before that, they are
+   cut where it stands (``dispatched_offset``). A start then dispatches the rest again
    (``DefaultMessageStore#start``), and adds nothing twice. One of 5.x does so only after a crash;
    at any other time it leaves out the first message (``CommitLog#recoverNormally``).
+3. The log, up to the noted offset.
 4. All other files of ``config/``.
+
+Retention deletes the oldest files of the log, and afterwards what queues and index have of them
+(``DefaultMessageStore#cleanFilesPeriodically``). The log is copied after those, and each directory
+from its newest file on. So each record of the copy has its units and keys, and nothing has a gap.
+Units of records before the log's first one stay, as between two rounds of a broker.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.files.paths import FileGone
 from rmqctl.engine.files.shown import shown
 from rmqctl.engine.files.unfinished import (
     KEPT_BY_REBUILD,
@@ -44,6 +53,8 @@ from rmqctl.operations.backup.errors import StoreChanging
 from rmqctl.operations.backup.listing import Found, Listing, SourceFile, found
 from rmqctl.operations.look.info import irregular_files
 from rmqctl.operations.verify.snapshot import newest_unit_end
+
+T = TypeVar("T")
 
 _CONFIG = "config/"
 _BACKUP, _TEMPORARY = ".bak", ".tmp"
@@ -91,7 +102,10 @@ class Source:
 
         :raises StoreChanging: another program has changed one of them meanwhile.
         """
-        end = self.physical_offset = self.dispatched_offset = self._log_end()
+        log = self._log_range()
+        if log is not None:
+            self.min_physical_offset, self.physical_offset = log
+            self.dispatched_offset = self.physical_offset
         # With 100,000 queues each listing takes seconds, so one gives the files and their state.
         before = dict(self.listing.states())
         self.allocated_bytes = sum(state.allocated_bytes for state in before.values())
@@ -105,19 +119,20 @@ class Source:
         # What is left in the end has gone, and the rest has changed or come.
         changed = [file for file, state in self.listing.states() if before.pop(file, None) != state]
         changed += before
-        if changed or self._log_end() != end:
+        if changed or self._log_range() != log:
             path = self.root / (min(changed).path if changed else paths.COMMIT_LOG)
             raise StoreChanging(path=str(path), reason="somebody writes there")
 
-    def _log_end(self) -> int | None:
+    def _log_range(self) -> tuple[int, int] | None:
+        """Where the log begins and ends. None: it cannot be read as one, and its files are copied
+        as they are."""
         try:
             with MessageStore(self.root, self._config) as store:
                 _check_log(store)
-                self.min_physical_offset = store.min_offset
                 self.cut = _cut_files(store)
-                return store.max_offset
+                return store.min_offset, store.max_offset
         except FileLengthContradiction:
-            return None  # The log cannot be read as one; its files are copied as they are.
+            return None
 
     def live(self) -> Iterator[Found]:
         """The consistent part of a store that is being written.
@@ -134,18 +149,18 @@ class Source:
         yield from self._settled(self._named(paths.CHECKPOINT))
         with MessageStore(self.root, self._config) as store:
             _check_log(store)
-            self.min_physical_offset = store.min_offset
             self.cut = _cut_files(store)
-            end = self.physical_offset = store.max_offset
+            begin, end = store.min_offset, store.max_offset
+            self.physical_offset = end
             queue_file_size = store.queues.file_size
-        for file in self.listing.newest_first(paths.COMMIT_LOG):
-            yield from _some(found(file, log_before(end, file)))
         dispatched = self._dispatched(end, queue_file_size)
-        self.dispatched_offset = min(max(dispatched, self.min_physical_offset), end)
+        self.dispatched_offset = min(max(dispatched, begin), end)
         self._await_others(self.dispatched_offset)
         yield from self._derived(self.dispatched_offset)
+        yield from self._log_of(begin, end)
         yield from self._others()
-        if (self._log_end() or 0) < end:
+        log = self._log_range()
+        if log is None or log[1] < end:
             raise StoreChanging(path=str(self.root), reason="its log was cut")
         if _repairs(self.root) != repairs:
             raise StoreChanging(path=str(self.root), reason="its parts were made anew")
@@ -164,18 +179,23 @@ class Source:
         """Waits until all queues, and the index, have everything of the records before a physical
         offset that one queue has. What does not come is missing for good: it was deleted, or is
         damaged."""
-        with MessageStore(self.root, self._config) as store:
-            wanted = wanted_before(store, limit)
+        wanted = self._looked(lambda store: wanted_before(store, limit))
         before: list[str] = []
         looks = 0
         while looks < _DERIVED_LOOKS:
-            with MessageStore(self.root, self._config) as store:
-                left = lacking(store, wanted)
+            left = self._looked(lambda store: lacking(store, wanted))
             if not left:
                 return
             looks = looks + 1 if left == before else 0
             before = left
             time.sleep(_DISPATCH_SECONDS)
+
+    def _looked(self, look: Callable[[MessageStore], T]) -> T:
+        """What a look at the store finds, opened anew for it. It looks again where retention has
+        deleted a file between the listing and the look."""
+        while True:
+            with MessageStore(self.root, self._config) as store, suppress(FileGone):
+                return look(store)
 
     def _derived(self, limit: int) -> Iterator[Found]:
         """Queues and index up to a physical offset."""
@@ -191,6 +211,22 @@ class Source:
                 geometry = store.index.geometry
                 opener = index_before(limit, file, geometry, store.commit_log, copied)
                 yield from _some(found(file, opener))
+
+    def _log_of(self, begin: int, end: int) -> Iterator[Found]:
+        """The log, which began and ended at these physical offsets when the copy was begun. Notes
+        where the copy of it begins.
+
+        :raises StoreChanging: retention has deleted all of it.
+        """
+        copied = end
+        for file in self.listing.newest_first(paths.COMMIT_LOG):
+            one, name = found(file, log_before(end, file)), file.place.name
+            if one is not None and is_offset_name(name) and int(name) >= begin:
+                copied = min(copied, int(name))
+            yield from _some(one)
+        if begin < copied == end:
+            raise StoreChanging(path=str(self.root), reason="retention has deleted all of its log")
+        self.min_physical_offset = copied
 
     def _others(self) -> Iterator[Found]:
         """All files but the log, what is derived from it, and those that were copied first. Left
