@@ -32,6 +32,14 @@ def test_an_error_of_another_place_stays_what_it_is(tmp_path: Path) -> None:
     assert (caught.value.path, caught.value.reason) == (other, FULL)
 
 
+def test_a_refusal_of_another_place_is_not_one_of_the_new_directory(tmp_path: Path) -> None:
+    """As of a file that is copied, and has gone."""
+    with pytest.raises(FileNotFoundError) as caught, new_directory(tmp_path / "new"):
+        (tmp_path / "source").stat()
+    assert Path(caught.value.filename) == tmp_path / "source"
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_directory_that_could_not_be_made_continues_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CannotWrite) as told, new_directory(tmp_path / "file/new", is_kept=True):

@@ -29,6 +29,7 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
     :raises CannotWrite: the disk is full, or the path takes no other directory's place. It names
         ``path``, also where a file of what is built could not be written: that has gone since.
     :raises NoDirectoryToWriteTo: as in :func:`made_anew`.
+    :raises OSError: the system refused something else, which the error names: what is copied.
     """
     place = free_place(path)
     building = place.with_name(place.name + BESIDE)
@@ -42,6 +43,8 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
             if not is_kept:
                 shutil.rmtree(building, ignore_errors=True)
     except OSError as error:
+        if _is_elsewhere(error, building, place):
+            raise
         # Libraries have words of their own, which no step is known for.
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise _cannot_build(reason, building, place, is_kept) from error
@@ -53,6 +56,15 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
     finally:
         if lock >= 0:
             os.close(lock)
+
+
+def _is_elsewhere(error: OSError, building: Path, place: Path) -> bool:
+    """Whether an error names a path that is neither part of what is built, nor above it."""
+    if not isinstance(error.filename, str | bytes | os.PathLike):
+        return False
+    named = Path(os.fsdecode(error.filename)).absolute()
+    is_inside = named.is_relative_to(building) or named.is_relative_to(place)
+    return not is_inside and named not in building.parents
 
 
 def _cannot_build(reason: str, building: Path, place: Path, is_kept: bool) -> CannotWrite:
