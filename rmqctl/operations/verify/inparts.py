@@ -119,6 +119,7 @@ class StoreSide:
     ) -> None:
         self.snapshot = Snapshot.of(root, as_written(root, config))
         self.log = self.snapshot.open_log()
+        self.snapshot = self.snapshot.begun(self.log)
         self.summary = Summary(min_offset=self.log.min_offset)
         self.summary.look_at(self.snapshot, STRUCTURES)
         self._checkpoint = CheckpointChecker(root)
@@ -193,7 +194,8 @@ class QueueSide:
     def __init__(self, snapshot: Snapshot, damage: Iterable[Damage], log_end: int) -> None:
         self._table = TopicTable()
         self._log = snapshot.open_log()
-        self._queues = QueueChecker(snapshot, self._log, self._table, ranges(damage))
+        begun = snapshot.begun(self._log)
+        self._queues = QueueChecker(begun, self._log, self._table, ranges(damage))
         self._queues.log_ends(log_end)
 
     @property

@@ -17,6 +17,7 @@ from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
 from rmqctl.operations.verify.findings import RECORD_DOUBTED, Finding
 from rmqctl.operations.verify.queuestate import FindingSpan, QueueState, describe
 from rmqctl.operations.verify.snapshot import Snapshot
+from rmqctl.operations.verify.unitarrays import leading
 
 #: How many units are read at once: 1.3 MB.
 _WINDOW = 1 << 16
@@ -51,6 +52,13 @@ class OrphanUnits:
         files = self.log.files
         number = files.index_of(physical_offset)
         return number >= 0 and files.entries[number].path.exists()
+
+    def expired(self, physical_offsets: NDArray[np.int64]) -> int:
+        """How many of some records, in log order, lie before the first file of the log that is
+        still there. Their units may have been removed after them."""
+        kept = (entry for entry in self.log.files.entries if entry.path.exists())
+        first = next(kept, None)
+        return 0 if first is None else leading(physical_offsets < first.file_from_offset)
 
     def close(self) -> None:
         self.end.close()

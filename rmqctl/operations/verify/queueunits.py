@@ -219,8 +219,10 @@ class UnitChecker:
         self, state: QueueState, stretch: ExpectedUnits, row: int
     ) -> Generator[Finding, None, int]:
         """Deals with records from ``row`` on that have the same kind of wrong unit, or none.
-        Returns how many are done."""
+        Returns how many are done. Records that retention has removed meanwhile need no unit."""
         assert state.queue is not None
+        if expired := self._orphans.expired(stretch.physical_offset[row:]):
+            return expired
         unit_offset = int(stretch.queue_offset[row]) + state.shift
         stored, kind = self._wrong_units(state, stretch, row)
         count = len(stored)

@@ -239,6 +239,7 @@ def _run(
     begin = plan.begin(snapshot)
     yield from filter(plan.tells, check_before(snapshot))
     log, dispatcher, damaged = snapshot.open_log(), snapshot.dispatcher(), Ranges()
+    snapshot = snapshot.begun(log)
     tuning = ScanTuning(threads=plan.jobs)
     checks = "commitlog" in plan.only
     scanner = Scanner(log, check=checks, indexes_tags=dispatcher.indexes_tags, tuning=tuning)

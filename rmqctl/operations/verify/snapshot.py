@@ -95,6 +95,11 @@ class Snapshot:
         """The log as its files are now."""
         return open_commit_log(self.path, self.config, self.log_file_size)
 
+    def begun(self, log: CommitLog) -> Snapshot:
+        """The snapshot of a store whose log was opened later, and may begin later: retention may
+        have removed files meanwhile."""
+        return replace(self, log_min=log.min_offset) if log.min_offset > self.log_min else self
+
     def dispatched_again_from(self, *, unclean: bool) -> int:
         """The physical offset from which the next start of a broker dispatches, and so indexes:
         behind the record of the newest unit, and after a crash (``unclean``) from where its
