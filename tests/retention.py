@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,16 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_hook)
+
+
+@contextmanager
+def told(look: Callable[[str], None]) -> Iterator[None]:
+    """Inside, ``look`` is called with each path that is about to be listed or opened."""
+    _told.append(look)
+    try:
+        yield
+    finally:
+        _told.remove(look)
 
 
 class Retention:

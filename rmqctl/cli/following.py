@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from rmqctl.cli.output import note
+from rmqctl.cli.output import DELETED, note
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.signals import stop_signals
 
@@ -26,8 +26,7 @@ INTERVAL_SECONDS = 0.2
 _WORDS = {
     "end-moved-back": "the end moved back (the broker cut its log, or it was restored): what was "
     "printed from {to_offset} on has been replaced. Going on there",
-    "files-deleted": "what lay before {to_offset} was deleted before it was read (retention). "
-    "Going on there",
+    "files-deleted": DELETED,
 }
 
 

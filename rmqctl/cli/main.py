@@ -10,6 +10,8 @@ import click
 
 from rmqctl import __version__
 from rmqctl.cli import pager
+from rmqctl.cli.again import begun_anew
+from rmqctl.cli.command import command_first
 from rmqctl.cli.lazy import LazyGroup
 from rmqctl.cli.output import note, say
 from rmqctl.cli.pasted import forget
@@ -95,6 +97,16 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("-v", is_flag=True, is_eager=True, expose_value=False, hidden=True, callback=_verbose)
 def cli() -> None:
     """Inspect, verify, repair, rebuild and write RocketMQ broker stores offline."""
+
+
+#: Commands that change no store: what they write stands in a new place.
+_ELSEWHERE = {"rebuild", "salvage", "backup", "export"}
+#: Commands that may begin anew: those that change no store. `browse` and `fleet` look again
+#: themselves.
+_READING = (
+    {name for section, names in cli.sections.items() if "never writes" in section for name in names}
+    | _ELSEWHERE
+) - {"browse", "fleet"}
 
 
 def main() -> None:
@@ -191,8 +203,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _invoke(arguments: list[str]) -> int:
     forget()
     try:
-        with cli.make_context("rmqctl", arguments) as context:
-            code = cli.invoke(context)
+        code = _called(arguments)
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -234,6 +245,20 @@ def _invoke(arguments: list[str]) -> int:
             "Run again with RMQCTL_DEBUG=1 for the traceback, and report it."
         )
         return _BUG
+
+
+def _called(arguments: list[str]) -> object:
+    """What a command returns, called again where it may begin anew (:mod:`rmqctl.cli.again`)."""
+
+    def call() -> object:
+        with cli.make_context("rmqctl", [*arguments]) as context:
+            return cli.invoke(context)
+
+    name, *rest = command_first(arguments) or [""]
+    changes_nothing = name in _READING or rest[:1] == ["ls"]
+    if name == "clean":  # Other dry runs are refused beside a broker.
+        changes_nothing = "--dry-run" in rest
+    return begun_anew(call, arguments) if changes_nothing else call()
 
 
 def _wants_traceback() -> bool:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.cli.output import note
+from rmqctl.cli.output import DELETED, note
 
 if TYPE_CHECKING:
     from rmqctl.engine.files.filequeue import FileEntry
@@ -41,6 +41,10 @@ class Notes:
 
         if is_locked(root):
             self.note(f"note: another process holds the lock of {root}: {consequence}")
+
+    def note_deleted(self, begin: int) -> None:
+        """Notes that retention has deleted what lay before ``begin`` (a physical offset)."""
+        self.note(f"note: {DELETED.format(to_offset=begin)}.")
 
     def note_irregular_of(self, store: MessageStore, files: list[FileEntry]) -> None:
         """:meth:`note_irregular` for files of a store that is open."""

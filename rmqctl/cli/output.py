@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli import pager
 from rmqctl.cli.pasted import pasteable
-from rmqctl.cli.sink import Nothing, Shape, Sink
+from rmqctl.cli.sink import Nothing, Shape, Sink, begins_anew
 from rmqctl.cli.text import in_sentences, safe_json, shortened, visible
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class RowWriter:
         self.ending(kind)
         if kind is None:
             self._shape.whole()
-        if kind is None or not issubclass(kind, BrokenPipeError):
+        if kind is None or not (issubclass(kind, BrokenPipeError) or begins_anew(kind)):
             self.close()
 
 
@@ -317,6 +317,10 @@ def _csv_value(value: Any) -> Any:
     if isinstance(value, bool | dict | list | tuple):
         return json_text(value)
     return value
+
+
+#: Said where messages were deleted before a command came to them.
+DELETED = "what lay before {to_offset} was deleted before it was read (retention). Going on there"
 
 
 def note(text: str) -> None:

@@ -79,6 +79,7 @@ class Settings(Notes):
             self.note_recovery(store.plan)
         else:
             store = MessageStore(self.root, config)
+            store.commit_log.when_deleted = self.note_deleted
             self._note_no_log(store)
         if self.verbose:
             self.detail(

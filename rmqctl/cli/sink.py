@@ -7,9 +7,11 @@ import select
 import stat
 import sys
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import IO, TYPE_CHECKING
 
 from rmqctl.cli import pager
+from rmqctl.engine.files.paths import FileGone
 from rmqctl.errors import CannotWrite
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ _BUFFER_BYTES = 1 << 16
 _PIECE_BYTES = select.PIPE_BUF
 #: How long an interrupted command waits for its reader.
 _PATIENCE_SECONDS = 1.0
+#: Whether the running command has handed anything to its reader; and whether it may begin anew as
+#: long as it has not (:mod:`rmqctl.cli.again`).
+_WRITTEN = ContextVar("written", default=False)
+_ANEW = ContextVar("anew", default=False)
 
 
 class Sink:
@@ -69,6 +75,8 @@ class Sink:
             self.before_output()
         if self._paged and self.is_terminal and self._pieces:
             pager.start()
+        if self._pieces:
+            _WRITTEN.set(True)
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         self._size = 0
@@ -87,6 +95,19 @@ class Sink:
         except OSError as error:
             silence_stdout()
             raise CannotWrite(path="standard output", reason=error.strerror) from error
+
+
+def begins(*, anew: bool) -> None:
+    """To be called before a command begins. ``anew``: where a file has gone that it was about to
+    read it begins anew, if it has written nothing."""
+    _WRITTEN.set(False)
+    _ANEW.set(anew)
+
+
+def begins_anew(error: type[BaseException]) -> bool:
+    """Whether the command begins anew that such an error ends. What it has not written yet must
+    then be dropped."""
+    return _ANEW.get() and not _WRITTEN.get() and issubclass(error, FileGone)
 
 
 def _is_pipe(out: IO[bytes]) -> bool:

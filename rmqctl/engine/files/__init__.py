@@ -2,6 +2,7 @@
 
 Other rooms use:
 
+- :mod:`~rmqctl.engine.files.again`
 - :mod:`~rmqctl.engine.files.answers`
 - :mod:`~rmqctl.engine.files.behind`
 - :mod:`~rmqctl.engine.files.bufferpool`

@@ -213,6 +213,18 @@ class FileGone(CannotRead):
     )
 
 
+def listed_status(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+    """The status of a file that was listed.
+
+    :raises FileGone: it has gone since. :raises CannotRead: the system refuses.
+    """
+    try:
+        return path.stat(follow_symlinks=follow_symlinks)
+    except OSError as error:
+        kind = FileGone if isinstance(error, FileNotFoundError) else CannotRead
+        raise kind(path=str(path), reason=error.strerror) from error
+
+
 def open_listed(path: Path) -> int:
     """:func:`open_for_reading` of a file that was listed. :raises FileGone: it has gone since."""
     try:

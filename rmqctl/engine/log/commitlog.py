@@ -7,7 +7,7 @@ the writing half is :mod:`rmqctl.engine.log.logwriter`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -105,6 +105,12 @@ class CommitLog:
         #: The compiled kernel, which reads single records once there were many; None: there were
         #: few so far, or there is no kernel.
         self.compiled: ModuleType | None = None
+        #: Told where a reader goes on, if files before were deleted before it came to them
+        #: (:mod:`~rmqctl.engine.log.onward`); the bytes that such readers passed over, and up
+        #: to where.
+        self.when_deleted: Callable[[int], None] = lambda begin: None
+        self.deleted_bytes = 0
+        self.deleted_to = 0
 
     @property
     def min_offset(self) -> int:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rmqctl.engine.files.paths import FileGone
 from rmqctl.engine.record.record import Damage, Record
 
 if TYPE_CHECKING:
@@ -86,7 +87,10 @@ def _first_times(log: CommitLog, number: int) -> list[int]:
         return times
     place = log.files.entries[number].file_from_offset
     while len(times) < _WITNESSES and log.files.index_of(place) == number:
-        entry = log.entry_at(place)
+        try:
+            entry = log.entry_at(place)
+        except FileGone:
+            return []  # Retention has deleted it since it was listed.
         if isinstance(entry, Damage):
             return []
         if not isinstance(entry, Record):

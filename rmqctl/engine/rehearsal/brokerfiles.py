@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from formats.text import java_long
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.engine.files.paths import open_listed
 from rmqctl.engine.files.shown import shown
 from rmqctl.engine.rehearsal.model import Deleted, StartFails
 from rmqctl.errors import CannotRead
@@ -51,8 +51,9 @@ class BrokerFile:
     def reading(self) -> Iterator[Callable[[int, int], bytes]]:
         """A function that returns the bytes at a position, and of a size; short at the end of the
         file. Nothing is mapped: of each of many thousand queues a start reads a few units, several
-        times. :raises CannotRead: the system refuses."""
-        descriptor = open_for_reading(self.path)
+        times. :raises FileGone: it was deleted. :raises CannotRead: the system
+        refuses."""
+        descriptor = open_listed(self.path)
         try:
             yield lambda position, size: os.pread(descriptor, size, position)
         except OSError as error:

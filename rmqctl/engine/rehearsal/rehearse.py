@@ -183,7 +183,8 @@ class _Rehearsal:
                 continue
             header = _index_header(path)
             if header.end_timestamp > checkpoint.index_msg_timestamp:
-                self.outcome.deleted.append(Deleted(path, path.stat().st_size, "index-in-doubt"))
+                size = paths.listed_status(path).st_size
+                self.outcome.deleted.append(Deleted(path, size, "index-in-doubt"))
                 said = checkpoint.index_msg_timestamp
                 why = f"the checkpoint says that the index is on disk up to {utc_time(said)}"
                 if not said:
@@ -351,7 +352,7 @@ def _beginning(path: Path, size: int) -> bytes:
 
     :raises CannotRead: it is no file, or the system refuses.
     """
-    with open(paths.open_for_reading(path), "rb") as file:
+    with open(paths.open_listed(path), "rb") as file:
         return file.read(size)
 
 

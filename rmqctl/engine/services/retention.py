@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.files import paths, writing
 from rmqctl.engine.files.filequeue import FileEntry
+from rmqctl.engine.files.paths import listed_status
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.queue.ends import queue_end
 from rmqctl.engine.queue.extension import ConsumeQueueExt, ext_offset
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services.deletewhen import Disks, Verdict, judge
 from rmqctl.engine.settings.logdirectories import log_directories
-from rmqctl.errors import CannotRead
 
 if TYPE_CHECKING:
     from rmqctl.engine.index.indexservice import IndexService
@@ -160,10 +160,7 @@ def _of_log(root: Path, path: Path) -> Removal:
 
 
 def _removal(structure: str, root: Path, path: Path, reason: str) -> Removal:
-    try:
-        status = path.lstat()
-    except OSError as error:
-        raise CannotRead(path=str(path), reason=error.strerror) from error
+    status = listed_status(path, follow_symlinks=False)
     return Removal(
         structure,
         root,

@@ -25,15 +25,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.again import looked_again
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.lock import is_locked
-from rmqctl.engine.files.paths import FileGone
 from rmqctl.engine.files.shown import shown
 from rmqctl.engine.files.unfinished import (
     KEPT_BY_REBUILD,
@@ -191,11 +190,13 @@ class Source:
             time.sleep(_DISPATCH_SECONDS)
 
     def _looked(self, look: Callable[[MessageStore], T]) -> T:
-        """What a look at the store finds, opened anew for it. It looks again where retention has
-        deleted a file between the listing and the look."""
-        while True:
-            with MessageStore(self.root, self._config) as store, suppress(FileGone):
+        """What a look at the store finds, opened anew for it."""
+
+        def opened() -> T:
+            with MessageStore(self.root, self._config) as store:
                 return look(store)
+
+        return looked_again(opened)
 
     def _derived(self, limit: int) -> Iterator[Found]:
         """Queues and index up to a physical offset."""

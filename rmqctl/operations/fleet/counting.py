@@ -9,6 +9,7 @@ import numpy as np
 
 from formats.constants import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.onward import onward
 from rmqctl.engine.record.record import Blank, Damage, End, Record
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import ScanEntry, Scanner
@@ -78,7 +79,7 @@ class Count:
 
 def counted(log: CommitLog) -> Count:
     """The counts of a whole log."""
-    return gathered(Scanner(log, properties=False).scan())
+    return gathered(onward(log, Scanner(log, properties=False).scan))
 
 
 def gathered(entries: Iterable[ScanEntry]) -> Count:

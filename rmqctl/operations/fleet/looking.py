@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.again import looked_again
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.messagestore import MessageStore
@@ -137,7 +138,7 @@ def looked_at(task: Task, open_remote: OpenRemote | None = None) -> FleetStoreRo
     still to be looked at."""
     began = time.monotonic()
     try:
-        found = _found(task, open_remote)
+        found = looked_again(lambda: _found(task, open_remote))
     except Exception as error:
         return failed(task.store, task.verb, began, error)
     return row(task.store, task.verb, began, **found)

@@ -19,6 +19,7 @@ import numpy as np
 from formats import layouts
 from formats.constants import BORNHOST_V6_FLAG, IPV4_SIZE, IPV6_SIZE
 from formats.text import decode_utf8
+from rmqctl.engine.log.onward import onward
 from rmqctl.engine.log.times import stretches
 from rmqctl.engine.record.record import Blank, Damage
 from rmqctl.engine.scan.batch import Batch
@@ -210,12 +211,13 @@ def usage(
     records; damaged stretches and blanks are counted apart, and groups beyond the bound as
     ungrouped. Files that clearly hold no record of the chosen times are not read.
     """
-    scanner = Scanner(store.commit_log, properties=False)
+    log = store.commit_log
+    scanner = Scanner(log, properties=False)
     choice = Choice(what.topic, what.since, what.until)
-    parts = stretches(store.commit_log, what.since, what.until)
+    parts = stretches(log, what.since, what.until)
     columns, counts = _Columns(scanner.topics), _Counts()
     messages = size = blank = damages = damaged = 0
-    for entry in chain.from_iterable(scanner.scan(*part) for part in parts):
+    for entry in chain.from_iterable(onward(log, scanner.scan, *part) for part in parts):
         if isinstance(entry, Batch):
             rows = np.flatnonzero(choice.mask(entry))
             if len(rows):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from formats.constants import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
 from formats.text import decode_utf8
+from rmqctl.engine.log.onward import onward
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.properties import key_places
 from rmqctl.engine.scan.scanner import Scanner
@@ -99,7 +100,8 @@ class DuplicateKeys:
 
 
 def _batches(store: MessageStore) -> Iterator[Batch]:
-    return (entry for entry in Scanner(store.commit_log).scan() if isinstance(entry, Batch))
+    log = store.commit_log
+    return (entry for entry in onward(log, Scanner(log).scan) if isinstance(entry, Batch))
 
 
 def _keys_among(batch: Batch, suspects: _Hashes) -> set[tuple[int, _Key]]:

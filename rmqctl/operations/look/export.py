@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from rmqctl.engine.files.newdirectory import new_directory
+from rmqctl.engine.log.onward import onward
 from rmqctl.engine.log.times import stretches
 from rmqctl.engine.record.record import Damage
 from rmqctl.engine.scan.batch import Batch
@@ -72,12 +73,12 @@ def export(
     with new_directory(to) as building, ExitStack() as closing:
         files = _files(building, columns, kind, closing)
         for one in stores:
-            store, before = one.store, done
-            scanner = Scanner(store.commit_log, check=checks, properties=False)
-            parts = stretches(store.commit_log, choice.since, choice.until)
+            store, log, before = one.store, one.store.commit_log, done
+            scanner = Scanner(log, check=checks, properties=False)
+            parts = stretches(log, choice.since, choice.until)
             # What has the name of a file and is none.
-            damages += sum(entry.size < 0 for entry in store.commit_log.files.irregular)
-            for entry in chain.from_iterable(scanner.scan(*part) for part in parts):
+            damages += sum(entry.size < 0 for entry in log.files.irregular)
+            for entry in chain.from_iterable(onward(log, scanner.scan, *part) for part in parts):
                 damages += isinstance(entry, Damage)
                 if not isinstance(entry, Batch):
                     continue

@@ -17,6 +17,7 @@ import numpy as np
 from formats import layouts
 from formats.constants import BORNHOST_V6_FLAG
 from formats.text import decode_utf8
+from rmqctl.engine.log.onward import onward
 from rmqctl.engine.record.record import Damage, host_text
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Ints, take
@@ -112,7 +113,7 @@ def _count(one: StoreToCount, counts: Counts, top: int, progress: Progress) -> N
         if irregular.size < 0:
             counts.damages += 1
             counts.unreadable.append(no_file_row(one.name, irregular.path))
-    for entry in scanner.scan():
+    for entry in onward(one.store.commit_log, scanner.scan):
         if isinstance(entry, Damage):
             counts.damages += 1
             places += 1

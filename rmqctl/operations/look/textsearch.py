@@ -14,6 +14,7 @@ import numpy as np
 
 from formats.constants import COMPRESSED_FLAG, PROPERTY_UNIQ_KEY
 from rmqctl.engine.dispatch.rules import message_keys
+from rmqctl.engine.log.onward import onward
 from rmqctl.engine.log.times import stretches
 from rmqctl.engine.record.bodies import DEFAULT_LIMIT, decompress
 from rmqctl.engine.record.record import Damage, Record
@@ -58,18 +59,21 @@ class TextSearch:
         it: :data:`UNIQUE_KEY`, :data:`KEY` (it is one of KEYS), :data:`PROPERTY` (anywhere in the
         properties) or :data:`BODY`. With each message, ``scanned_bytes`` goes up to it.
         ``progress`` is called with the distance of the search from the log's start."""
-        scanner = Scanner(store.commit_log, properties=False)
-        for start, end in stretches(store.commit_log, self.choice.since, self.choice.until):
+        log = store.commit_log
+        scanner = Scanner(log, properties=False)
+        for start, end in stretches(log, self.choice.since, self.choice.until):
             before = self.scanned_bytes - (store.min_offset if start is None else start)
-            for entry in scanner.scan(start, end):
+            deleted = log.deleted_bytes
+            for entry in onward(log, scanner.scan, start, end):
                 reached = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
                 if isinstance(entry, Damage):
                     self.damages += 1
-                elif isinstance(entry, Batch):
+                passed = before + deleted - log.deleted_bytes
+                if isinstance(entry, Batch):
                     for record, where in self._in_batch(store, entry):
-                        self.scanned_bytes = before + record.physical_offset
+                        self.scanned_bytes = passed + record.physical_offset
                         yield record, where
-                self.scanned_bytes = before + reached
+                self.scanned_bytes = passed + reached
                 progress(reached - store.min_offset)
 
     def _in_batch(self, store: MessageStore, batch: Batch) -> Iterator[tuple[Record, str]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from formats.constants import LONG_MAX
 from rmqctl.engine.dispatch.rules import message_keys
 from rmqctl.engine.index.header import item_store_time
+from rmqctl.engine.log.onward import onward
 from rmqctl.engine.log.times import may_hold, stretches
 from rmqctl.engine.read.lines import Lines, LinesOfLog, line_maker
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record
@@ -159,7 +160,7 @@ def _walked(
     ends = {end for _, end in parts}
     if not parts:
         next_offset = _passed_to(store, what, next_offset)
-    for entry in chain.from_iterable(walk(*part) for part in parts):
+    for entry in chain.from_iterable(onward(log, walk, *part) for part in parts):
         if rows_left == 0:
             break
         if isinstance(entry, End):

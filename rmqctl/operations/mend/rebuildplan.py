@@ -168,7 +168,7 @@ def _check_index_geometry(root: Path, config: MessageStoreConfig) -> None:
     if config.is_explicit("max_hash_slot_num") or config.is_explicit("max_index_num"):
         return
     files = IndexService(root / paths.INDEX, geometry).paths
-    sizes = {path: size for path in files if (size := path.stat().st_size)}
+    sizes = {path: size for path in files if (size := paths.listed_status(path).st_size)}
     if not sizes or geometry.file_size in sizes.values():
         return
     path, size = next(iter(sizes.items()))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.engine.files import durable, paths
 from rmqctl.engine.files.extents import extents, write_at
+from rmqctl.engine.files.paths import listed_status
 from rmqctl.engine.state import brokerjson, controller
 from rmqctl.engine.state.laterversions import batch_topics
 from rmqctl.errors import CannotRead
@@ -56,14 +57,17 @@ def _split(piece: Piece, file_size: int) -> Iterator[Piece]:
 
 def identity(pieces: Iterable[Piece], logs: Iterable[CommitLog]) -> str:
     """What tells one log that is to be written from another: a hash over its pieces, and over the
-    names, lengths and times of the files that they are copied from."""
+    names, lengths and times of the files that they are copied from.
+
+    :raises FileGone: retention has deleted one of them.
+    """
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(repr(piece).encode("utf-8", "surrogateescape"))
     for log in logs:
         for entry in log.files.entries:
             digest.update(repr((str(entry.path), entry.size)).encode("utf-8", "surrogateescape"))
-            digest.update(str(os.stat(entry.path).st_mtime_ns).encode())
+            digest.update(str(listed_status(entry.path).st_mtime_ns).encode())
     return digest.hexdigest()
 
 
