@@ -60,7 +60,7 @@ def queue_batches(
                 if queue is None:
                     continue
                 try:
-                    yield from _Queue(queue, source, bounds, schema).batches(part.start, part.end)
+                    yield from _Queue(queue, source, bounds, schema).batches(part)
                 finally:
                     queue.close()
             except (RmqctlError, OSError) as error:
@@ -97,15 +97,19 @@ class _Queue:
     ) -> None:
         self._queue, self._source, self._bounds, self._schema = queue, source, bounds, schema
 
-    def batches(self, first_file: int, end_file: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, part: Part) -> Iterator[pa.RecordBatch]:
         if not self._queue.in_files:
             yield from self._of_database()
             return
-        entries = self._queue.files.entries
+        entries, gone = self._queue.files.entries, self._gone(part)
+        first_file, end_file = max(part.start - gone, 0), max(part.end - gone, 0)
         if end_file > len(entries):
             text = f"the queue has {len(entries)} files on this machine, the plan {end_file}"
             yield self._problem(text)
-        if not first_file:
+        if part.start < min(gone, part.end):
+            count = min(gone, part.end) - part.start
+            yield self._problem(f"{count} files were removed since the plan was made (retention)")
+        if not part.start:
             yield from self._irregular()
         expected = self._place_before(first_file)
         for number in range(first_file, min(end_file, len(entries))):
@@ -119,6 +123,11 @@ class _Queue:
                 if batch is not None:
                     yield batch
                 expected = at + len(window)
+
+    def _gone(self, part: Part) -> int:
+        """How many of the first files of the plan are no longer there."""
+        files = self._queue.files
+        return max(files.min_offset - part.first, 0) // files.file_size if part.first >= 0 else 0
 
     def _of_database(self) -> Iterator[pa.RecordBatch]:
         """The units of a queue in RocksDB, and stretches without units."""

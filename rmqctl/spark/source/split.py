@@ -46,12 +46,14 @@ class ReadSettings:
 
 class Part(NamedTuple):
     """Files ``[start, end)`` of a queue, by their numbers, or items ``[start, end)`` of an index
-    file."""
+    file. ``first`` is where the first file of the queue begins, in bytes: files are numbered from
+    that one on, also when retention has removed it meanwhile. -1: it is not known, as of a URL."""
 
     name: str
     queue_id: int
     start: int
     end: int
+    first: int = 0
 
 
 class Split(InputPartition):

@@ -99,7 +99,8 @@ def _plan_remote(store: str, settings: ReadSettings, bounds: Bounds) -> Iterator
         finally:
             log.close()
     elif settings.structure == "queue":
-        yield from _queue_splits(store, opened.queues(), settings, bounds)
+        queues = ((*queue, -1) for queue in opened.queues())
+        yield from _queue_splits(store, queues, settings, bounds)
         if opened.refused:
             names = ", ".join(opened.refused[:3])
             text = f"{len(opened.refused)} names below consumequeue/ are no topics: {names}"
@@ -248,14 +249,13 @@ def _may_hold_times(log: CommitLog, split: Split, settings: ReadSettings, bounds
 def _plan_queues(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
     # Of a database the files have all queues.
     in_files, file_size = store.queues.in_files, store.queues.file_size
-    queues = (
-        (
-            where.topic,
-            where.queue_id,
-            _used_bytes(MappedFileQueue(where.path, file_size)) if in_files else [],
-        )
-        for where in store.queues.directories()
-    )
+
+    def sizes(path: Path) -> tuple[list[int], int]:
+        files = MappedFileQueue(path, file_size) if in_files else None
+        return ([], 0) if files is None else (_used_bytes(files), max(files.min_offset, 0))
+
+    found = store.queues.directories()
+    queues = ((where.topic, where.queue_id, *sizes(where.path)) for where in found)
     yield from _queue_splits(str(store.root), queues, settings, bounds)
 
 
@@ -272,27 +272,27 @@ def _used_bytes(files: MappedFileQueue) -> list[int]:
 
 def _queue_splits(
     store: str,
-    queues: Iterable[tuple[str, int, list[int]]],
+    queues: Iterable[tuple[str, int, list[int], int]],
     settings: ReadSettings,
     bounds: Bounds,
 ) -> Iterator[Split]:
     """Splits of whole queue files, with several small queues in one. Each queue is given as its
-    topic, its id and the bytes of its files."""
+    topic, its id, the bytes of its files, and where the first one begins."""
     limit = max(settings.split_bytes // 4, 1)
     parts: list[Part] = []
     size = 0
-    for topic, queue_id, sizes in queues:
+    for topic, queue_id, sizes, first in queues:
         if not (bounds.admits("topic", topic) and bounds.admits("queue_id", queue_id)):
             continue
         start = 0
         for number, used in enumerate(sizes):
             size += used
             if size >= limit:
-                parts.append(Part(topic, queue_id, start, number + 1))
+                parts.append(Part(topic, queue_id, start, number + 1, first))
                 yield Split(store, parts=tuple(parts), size=size)
                 parts, size, start = [], 0, number + 1
         if start < len(sizes) or not sizes:
-            parts.append(Part(topic, queue_id, start, len(sizes)))
+            parts.append(Part(topic, queue_id, start, len(sizes), first))
     if parts:
         yield Split(store, parts=tuple(parts), size=size)
 
