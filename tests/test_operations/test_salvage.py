@@ -268,6 +268,32 @@ def test_without_queues_the_neighbours_prove_a_header(
     assert records_of(tmp_path / "new", CONFIG) == before
 
 
+@pytest.mark.parametrize("number", [20, -2, -1])
+def test_a_topic_that_can_be_none_is_taken_from_the_other_store_alone(
+    number: int, store: Path, tmp_path: Path
+) -> None:
+    """Without queues nothing proves it, and a broker that dispatched the record would leave
+    ``consumequeue/``. Of a queue's last record no number of a neighbour tells either."""
+    before = records_of(store, CONFIG)
+    golden_data.apply_damage(store, [{"op": "delete", "path": "consumequeue"}])
+    sound = golden_data.copy_tree(store, tmp_path / "sound")
+    offset = sorted(before)[number]
+    with MessageStore(store, CONFIG) as opened:
+        record = opened.look_message_by_offset(offset)
+    patched(store, offset + 88 + record.body_length + 1, b"/")
+    report = salvage(store, CONFIG, tmp_path / "new")
+    (gap,) = [row for row in report.planned() if row["type"] == "gap"]
+    assert (gap["physical_offset"], gap["reason"]) == (offset, "topic-not-allowed")
+    assert not report.is_complete and not errors(tmp_path / "new", CONFIG)
+    after = records_of(tmp_path / "new", CONFIG)
+    assert after == {at: data for at, data in before.items() if at != offset}
+    if number == -1:
+        return  # Where the log ends nothing tells that the other store's record belongs there.
+    report = salvage(store, CONFIG, tmp_path / "whole", sound)
+    assert report.is_complete and report.restored == 1
+    assert records_of(tmp_path / "whole", CONFIG) == before
+
+
 @pytest.mark.parametrize("names", [("body", "queue_id"), ("body_crc",), ("total_size", "unit")])
 def test_what_is_not_proven_is_not_guessed(
     names: tuple[str, ...], store: Path, tmp_path: Path

@@ -140,23 +140,30 @@ class _Reader:
         import numpy as np
 
         bad = self._bad_rows(batch)
+        allowed = batch.topics.allowed_array()
         row = 0
         for at in [*np.flatnonzero(bad).tolist(), len(batch)]:
             if at > row:
                 self._records(batch, row, at)
             if at < len(batch):
                 low = int(batch.physical_offset[at])
-                reason = "delay-not-a-number" if batch.crc_matches[at] else "body-crc-mismatch"
+                reason = "delay-not-a-number"
+                if not batch.crc_matches[at]:
+                    reason = "body-crc-mismatch"
+                elif not allowed[batch.topic_id[at]]:
+                    reason = "topic-not-allowed"
                 self.lose(low, low + int(batch.total_size[at]), reason)
             row = at + 1
 
     def _bad_rows(self, batch: Batch) -> NDArray[np.bool_]:
-        """The rows of records that no broker reads, and of records that leave no room for the blank
-        behind them: no broker writes those."""
+        """The rows of records that no broker reads, of those that it would dispatch out of
+        ``consumequeue/``, and of records that leave no room for the blank behind them: no broker
+        writes those."""
         from rmqctl.engine.dispatch.batches import bad_delay_rows
 
         bad: NDArray[np.bool_] = ~batch.crc_matches
         bad[bad_delay_rows(batch)] = True
+        bad |= ~batch.topics.allowed_array()[batch.topic_id]
         ends = batch.physical_offset % self._file_size + batch.total_size
         bad |= ends + END_FILE_MIN_BLANK_LENGTH > self._file_size
         return bad
