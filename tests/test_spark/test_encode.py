@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record.message import MessageExtBrokerInner, parse_host
+from rmqctl.engine.record.message import (
+    MessageExtBrokerInner,
+    PutMessageResult,
+    parse_host,
+)
 from rmqctl.engine.record.record import TAILS, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.write import assemble
+from rmqctl.engine.write.checks import check_message
 from rmqctl.operations.mend import rebuild
 from rmqctl.operations.verify import Finding, verify
 from tests import golden_data
@@ -141,6 +148,13 @@ def test_runs_are_what_the_engine_appends(
 ) -> None:
     directory = tmp_path_factory.mktemp("runs")
     given = [row for part in parts for batch in part for row in batch]
+    told = CONF, Dispatcher(CONF), CONF.mapped_file_size_commit_log
+    checked = [check_message(message_of(row), *told) for row in given]
+    refused = [one.reason for one in checked if isinstance(one, PutMessageResult)]
+    if refused:  # A delay level that is no number.
+        with pytest.raises(WriteRefused, match=re.escape(refused[0])):
+            made(directory / "many", parts, CONF)
+        return
     one = appended(directory / "one", given, CONF)
     assert content(made(directory / "many", parts, CONF)) == content(one)
 
