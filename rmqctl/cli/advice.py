@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.cli.refused import not_refused
+from rmqctl.cli import refused
 from rmqctl.shell import shell_line
 
 if TYPE_CHECKING:
@@ -316,7 +317,7 @@ def command_of(found: Finding) -> Command | None:
 def command_line(found: Finding, store: str, broker_conf: str | None) -> str | None:
     """The whole command line that is next, quoted for a shell; None where there is none."""
     command = command_of(found)
-    accepted = None if command is None else not_refused(command.words, Path(store))
+    accepted = None if command is None else refused.not_refused(command.words, Path(store))
     if command is None or accepted is None:
         return None
     if found.code in _NEEDS_CONF and broker_conf is None:
@@ -363,7 +364,15 @@ def _values(found: Finding, store: str) -> dict[str, object]:
     }
 
 
-def _beside(store: str) -> dict[str, object]:
+def look_anew() -> None:
+    """Forgets what is known of stores, and of the files beside them. To be called before the
+    findings of a store are told: there may be a million, so each store is looked at once."""
+    refused.look_anew()
+    _beside.cache_clear()
+
+
+@lru_cache(maxsize=64)
+def _beside(store: str) -> Mapping[str, object]:
     """Names beside the store's directory: that of a salvaged store, and that of a plan. The first
     is not looked for, as its command is a dry run."""
     before = store.rstrip("/")
@@ -372,6 +381,7 @@ def _beside(store: str) -> dict[str, object]:
 
 def filled_line(words: tuple[str, ...], store: str, broker_conf: str | None) -> str:
     """The command line of words of which only names of :func:`_beside` are to be filled in."""
+    look_anew()
     names = {f"{{{name}}}": str(value) for name, value in _beside(store).items()}
     return line_for([names.get(word, word) for word in words], store, broker_conf)
 

@@ -13,8 +13,7 @@ from contextlib import ExitStack
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING
 
-from rmqctl.cli.advice import command_line
-from rmqctl.cli.refused import look_anew
+from rmqctl.cli.advice import command_line, look_anew
 from rmqctl.rows.words import some
 
 if TYPE_CHECKING:

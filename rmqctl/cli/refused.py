@@ -20,7 +20,7 @@ _OF_FILES = "--to-file-queues"
 def not_refused(words: Words, root: Path) -> Words | None:
     """The words of a command (without ``rmqctl``) that this store takes: the given ones, or those
     of another command in their place. None: the store takes neither."""
-    if dledger_logs(root):
+    if _is_of_a_member(root):
         return _for_a_member(words)
     is_rebuild = words[0] == "rebuild" and _OF_FILES not in words
     if not is_rebuild and not _begins_as(words, _REFUSED):
@@ -31,7 +31,13 @@ def not_refused(words: Words, root: Path) -> Words | None:
 def look_anew() -> None:
     """Forgets what is known of stores. To be called before the findings of a store are told: they
     may be many, so each store is looked at once, and it may have changed since the last time."""
+    _is_of_a_member.cache_clear()
     _is_of_its_brokers.cache_clear()
+
+
+@lru_cache(maxsize=64)
+def _is_of_a_member(root: Path) -> bool:
+    return bool(dledger_logs(root))
 
 
 @lru_cache(maxsize=64)

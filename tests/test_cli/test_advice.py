@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqctl.cli import findings as report
-from rmqctl.cli.advice import COMMANDS, command_line
+from rmqctl.cli.advice import COMMANDS, command_line, look_anew
 from rmqctl.cli.findings import FindingsReport, counted
 from rmqctl.cli.output import RowWriter
 from rmqctl.cli.settings import Settings
@@ -186,6 +189,7 @@ def test_files_of_the_store_are_named_in_it() -> None:
 def test_no_plan_is_written_over_another(tmp_path: Path) -> None:
     stray = found("foreign-file", path="commitlog/notes.txt", found="no file offset")
     for name in ("store.plan.json", "store.plan-2.json", "store.plan-3.json"):
+        look_anew()
         line = command_line(stray, f"{tmp_path}/store/", None)
         assert line == f"rmqctl repair --plan {tmp_path}/{name} --store {tmp_path}/store/"
         (tmp_path / name).touch()
@@ -261,6 +265,35 @@ def test_many_findings_are_sorted_without_being_held(
     assert [int(row[3]) for row in rows[:20]] == list(range(2, 60, 3)), "as they were found"
     assert sum(line.startswith("  rmqctl rebuild") for line in lines) == 5
     assert any("the others stand in the rows" in line for line in lines)
+
+
+def test_a_store_is_looked_at_once_for_all_its_findings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be a million. The next report looks again: a plan may have been written."""
+    asked: list[object] = []
+
+    def noted(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def called(at: Any) -> Any:
+            asked.append(call)
+            return call(at)
+
+        return called
+
+    listdir, lexists = os.listdir, os.path.lexists
+    monkeypatch.setattr(os, "listdir", noted(listdir))
+    monkeypatch.setattr(os.path, "lexists", noted(lexists))
+    for number in range(1, 3):
+        with (
+            RowWriter("table", main_type="finding") as writer,
+            FindingsReport(writer, is_table=True) as told,
+        ):
+            asked.clear()
+            for code in ("unit-mismatch", "bad-magic", "consumer-offset-without-queue") * 5:
+                settings = Settings(tmp_path / "store", None, "table", False, False)
+                told.add(found(code, topic="t", queue_id=1, physical_offset=1), settings)
+            assert asked.count(listdir) <= 2 and asked.count(lexists) == number
+        (tmp_path / "store.plan.json").touch()
 
 
 def test_what_was_found_before_an_interruption_is_told(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
@@ -144,8 +143,8 @@ class _Check:
             and not is_locked(self._store.root)
         )
 
-    def _path(self, name: str) -> Path:
-        return Path(files.CONFIG) / name
+    def _path(self, name: str) -> str:
+        return f"{files.CONFIG}/{name}"
 
     # --- one file --------------------------------------------------------------------------
 
@@ -312,6 +311,9 @@ class _Check:
     def _consumer_offset(
         self, name: str, topic: str, group: str, queue_id: int, offset: int
     ) -> Iterator[Finding]:
+        bounds = self._ranges.get((topic, queue_id))
+        if offset <= 0 if bounds is None else bounds[0] <= offset <= bounds[1]:
+            return  # As nearly all are, of which there may be a million.
         where = {
             "path": self._path(name),
             "topic": topic,
@@ -319,14 +321,12 @@ class _Check:
             "queue_offset": offset,
             "found": f"group {group} at {offset}",
         }
-        bounds = self._ranges.get((topic, queue_id))
         if bounds is None:
-            if offset > 0:
-                yield finding("consumer-offset-without-queue", **where)
+            yield finding("consumer-offset-without-queue", **where)
         elif offset > bounds[1]:
             advice = {} if self._store.commit_log.files.entries else {"advice": NO_LOG}
             yield finding("consumer-offset-past-queue", expected=_within(bounds), **where, **advice)
-        elif offset < bounds[0]:
+        else:
             yield finding("consumer-offset-before-queue", expected=_within(bounds), **where)
 
     def _order_infos(self) -> Iterator[Finding]:
