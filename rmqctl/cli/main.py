@@ -157,6 +157,8 @@ def interrupts_again(lost: sys.UnraisableHookArgs) -> None:
     finalizers. The interrupt is sent again when this function has ended, as it would be lost in
     here, too.
     """
+    if issubclass(lost.exc_type, ConnectionError):
+        return  # Of a socket to a process that has ended, which is told elsewhere.
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -343,6 +344,18 @@ def test_the_innermost_error_is_told() -> None:
     )
     assert failures.innermost(text) == "cannot read /s: no such file. Check its owner."
     assert failures.innermost("ValueError: x\n\tat y") == "ValueError: x"
+
+
+def test_java_ends_when_it_has_no_memory_and_that_is_told() -> None:
+    """Else a thread of Spark ends, and the query waits for it for ever."""
+    settings = session._settings("local[2]", {})
+    assert "-XX:+ExitOnOutOfMemoryError" in settings["spark.driver.defaultJavaOptions"]
+    for error in (EOFError(), ConnectionResetError(errno.ECONNRESET, "reset")):
+        with (
+            pytest.raises(failures.SparkFailed, match=r"its Java process ended\. When memory is"),
+            failures.failures_told(),
+        ):
+            raise error
 
 
 @pytest.mark.parametrize(

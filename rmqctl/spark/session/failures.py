@@ -87,7 +87,8 @@ def failures_told() -> Iterator[None]:
     except (AnalysisException, ParseException) as error:
         reason = re.sub(r"\s*SQLSTATE: \w+.*|^\[[A-Z_.]+\]\s*", "", first_line(error))
         raise UsageError(reason=reason) from error
-    except (ConnectionRefusedError, Py4JNetworkError) as error:
+    except (ConnectionRefusedError, ConnectionResetError, EOFError, Py4JNetworkError) as error:
+        # The end of a socket on which rows come is an EOFError.
         if _was_interrupted(error):
             raise KeyboardInterrupt from error
         reason = f"its Java process ended. {_MORE_MEMORY}"

@@ -151,6 +151,9 @@ def _settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
     settings = {
         "spark.app.name": "rmqctl",
         "spark.master": master,
+        # A thread of Spark that takes a task's result and runs out of memory ends, and the query
+        # waits for the result for ever: better the process ends.
+        "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.python.filterPushdown.enabled": "true",
@@ -197,11 +200,15 @@ def _own_interrupts() -> Iterator[None]:
 
 
 def _silence() -> None:
-    """Silences logging to stderr: Spark logs the error of a query as JSON before it raises it, and
-    py4j logs interrupted calls."""
+    """Silences logging to stderr: Spark logs the error of a query as JSON before it raises it,
+    py4j logs interrupted calls, and PySpark's server of sums prints that Java has ended."""
     import logging
 
+    from pyspark import accumulators
     from pyspark.logger import PySparkLogger
+
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
 
     # py4j uses the root logger, which writes to stderr if it has no handler.
     if not logging.getLogger().handlers:
