@@ -189,6 +189,19 @@ def test_parts_say_what_the_whole_does_of_any_fault(store: Path, chance: random.
     assert kept > joined
 
 
+def test_files_that_have_changed_places_are_told_alike(store: Path, tmp_path: Path) -> None:
+    """Units are expected elsewhere from one record to the next, amid a bulk of records or at its
+    border."""
+    root = copy_tree(store, tmp_path / "store")
+    first, *_, last = sorted((root / "consumequeue/t1/0").iterdir())
+    content = first.read_bytes()
+    first.write_bytes(last.read_bytes())
+    last.write_bytes(content)
+    found, expected = in_parts(root), at_once(root)
+    assert found.findings == expected.findings != []
+    assert found.summary == expected.summary
+
+
 def test_a_file_that_goes_meanwhile_moves_no_border(store: Path, tmp_path: Path) -> None:
     """As a broker's retention does it: parts go by the names that there were."""
     root = copy_tree(store, tmp_path / "store")

@@ -250,7 +250,11 @@ class UnitChecker:
             moved = int(shifts[0])
             count = 1 if moved else leading(shifts == 0)
         self.units += count
-        state.shift += moved
+        if moved:
+            # From here on units are expected elsewhere. What lies behind in the files counts as
+            # open again, wherever the bulks of records end.
+            state.shift += moved
+            state.proven_end = unit_offset + moved
         unit, asked = (Unit._make(one[0].tolist()) for one in (stored, wanted))
         code, expected, found = (
             "unit-mismatch",
