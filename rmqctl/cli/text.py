@@ -204,6 +204,8 @@ def cut(text: str, room: int, *, in_the_middle: bool = False) -> str:
         return text
     behind = (room - 1) // 2 if in_the_middle else 0
     end = text[len(text) - _fitting(text[::-1], behind) :]
+    # An accent without its letter would stand on the dots.
+    end = end[next((at for at, char in enumerate(end) if _char_width(char)), len(end)) :]
     return f"{text[: _fitting(text, room - 1 - width(end))]}…{end}"
 
 

@@ -326,4 +326,5 @@ def test_widths_of_what_is_not_latin() -> None:
     assert text.width("e\u0301") == 1 and text.width("\u1112\u1161\u11ab") == 2
     assert text.cut("订单已支付", 5) == "订单…"
     assert text.cut("abcdefgh", 5, in_the_middle=True) == "ab…gh"
+    assert text.cut("e\u0301" * 8, 5, in_the_middle=True) == "e\u0301e\u0301…e\u0301e\u0301"
     assert text.wrapped("one two", 3) == ["one", "two"]
