@@ -12,6 +12,7 @@ import pytest
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
 from rmqctl.operations.mend import plainstore, salvage
 from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
 from rmqctl.operations.mend.salvagefiles import copy_config
@@ -87,3 +88,27 @@ def test_export_as_a_store(store: Path, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(plainstore, "copy_config", go_on_and_copy)
     plainstore.write_plain_store(store, CONFIG, tmp_path / "new")
     assert_is_of_before(tmp_path / "new", before)
+
+
+def test_a_last_record_that_is_written_meanwhile_is_copied_whole(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker stores a record's size first, and the rest behind it."""
+    go_on(store, 1)
+    with MessageStore(store, CONFIG) as opened:
+        *_, last = (one for one in opened.commit_log.walk() if isinstance(one, Record))
+        path = opened.commit_log.files.entries[-1].path
+        position = last.physical_offset - opened.commit_log.files.entries[-1].file_from_offset
+    whole = path.read_bytes()
+    end = position + last.total_size
+    path.write_bytes(
+        whole[: end - len(b"later 0") - 12] + bytes(len(b"later 0") + 12) + whole[end:]
+    )
+
+    def write_rest(done: int) -> None:
+        with path.open("r+b") as file:
+            file.write(whole)
+
+    done = plainstore.write_plain_store(store, CONFIG, tmp_path / "new", write_rest)
+    assert done.damages == 0
+    assert [one for one in verify(tmp_path / "new", CONFIG) if isinstance(one, Finding)] == []

@@ -131,6 +131,7 @@ def _write_log(log: CommitLog, directory: Path, progress: Progress) -> tuple[Exp
             messages += len(entry)
             mismatches += len(entry) - int(entry.crc_matches.sum())
             progress(entry.end_offset - log.min_offset)
+        new.complete_last(log, halves)
     return Exported(messages, damages, mismatches), lost
 
 
@@ -152,6 +153,8 @@ class _NewLog:
         # There is no room in a file that is not there.
         self._file_from_offset, self._position = self._next_file, file_size
         self._file: BinaryIO | None = None
+        #: Physical offset and size (bytes) of the last record in the log that it came from.
+        self._last = 0, 0
 
     def put(self, data: bytearray, topic: str, halves: dict[int, int]) -> None:
         """Stores a record at the end of the log. ``halves`` gets the new offset of a half
@@ -159,12 +162,29 @@ class _NewLog:
         if len(data) + END_FILE_MIN_BLANK_LENGTH > self._file_size - self._position:
             self._roll()
         place = self._file_from_offset + self._position
+        self._last = _LONG.unpack_from(data, _PLACE)[0], len(data)
         if topic == RMQ_SYS_TRANS_HALF_TOPIC:
             halves[_LONG.unpack_from(data, _PLACE)[0]] = place
         _put_place(data, place, halves)
         assert self._file is not None
         self._file.write(data)
         self._position += len(data)
+
+    def complete_last(self, log: CommitLog, halves: dict[int, int]) -> None:
+        """Stores the last record again, as it is now: a broker may have been writing it when it was
+        read, and it stores a record's size first."""
+        offset, size = self._last
+        mapped = log.files.find(offset) if size else None
+        if mapped is None or self._file is None:
+            return
+        data = bytearray(mapped.read(offset - mapped.file_from_offset, size))
+        if len(data) < size:
+            return  # The log has been cut there meanwhile.
+        self._position -= size
+        _put_place(data, self._file_from_offset + self._position, halves)
+        self._file.seek(self._position)
+        self._file.write(data)
+        self._position += size
 
     def _roll(self) -> None:
         """Closes the file with a blank, and makes the next one (``CommitLog#putMessage``)."""
