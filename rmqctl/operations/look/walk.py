@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -53,23 +53,15 @@ class Selection:
     until: int | None = None
     key: str | None = None
     limit: int | None = None
+    #: Whether some messages in the range are not shown. Every row asks for it.
+    filters: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """:raises UsageError: a range ends before it begins."""
         check_range("start", self.start, "end", self.end)
         check_range("since", self.since, "until", self.until)
-
-    @property
-    def filters(self) -> bool:
-        """Whether some messages in the range are not shown."""
-        # Asked for every row: no generator.
-        return not (
-            self.topic is None
-            and self.queue_id is None
-            and self.since is None
-            and self.until is None
-            and self.key is None
-        )
+        asked = (self.topic, self.queue_id, self.since, self.until, self.key)
+        object.__setattr__(self, "filters", any(one is not None for one in asked))
 
     def shows_time(self, timestamp: int) -> bool:
         return (self.since is None or timestamp >= self.since) and (
@@ -217,10 +209,9 @@ def log_row(
     """The row of an entry; None where it is not selected."""
     if isinstance(entry, Damage):
         return damage_row(entry)
-    filters = what.filters
     if isinstance(entry, Blank):
-        return None if filters or message_filter is not None else blank_row(entry)
-    if filters and not _is_shown(entry, what):
+        return None if what.filters or message_filter is not None else blank_row(entry)
+    if what.filters and not _is_shown(entry, what):
         return None
     if message_filter is not None and not message_filter.matches(entry):
         return None
