@@ -99,8 +99,9 @@ def not_understood(root: Path) -> Iterator[tuple[str, str]]:
     """``(name, what it is)`` of structures in a store that are not read."""
     names = _QUEUES_IN_ROCKSDB | _PASSED_OVER | _CONFIG_IN_ROCKSDB
     for name, what in names.items():
-        is_unused = name == _DATABASE_OF_5_4 and _is_empty_database(root / name)
-        if not is_unused and _holds_something(root, name):
+        if not _holds_something(root, name):
+            continue
+        if name != _DATABASE_OF_5_4 or not _is_empty_database(root / name):
             yield name, what
     if os.path.isfile(root / CONSUME_QUEUE / _ROCKSDB_MARK):  # Path's raises without the right
         yield CONSUME_QUEUE, "queues in RocksDB (5.x)"
