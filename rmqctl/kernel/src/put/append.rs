@@ -12,7 +12,7 @@ use crate::put::jsonline::{self, Defaults, Read};
 use crate::put::maker::{Asked, Fixed, Maker, Place, Refused, Stop};
 use crate::put::message::{Entry, Message, Texts, has};
 use crate::put::storing::{Made, Row, Storing, Total};
-use crate::record::keyhash::KeyPrefix;
+use crate::record::indexkeys::KeyPrefix;
 
 /// Lines of NDJSON, of which the first one to be taken begins at the position `at`.
 #[derive(Debug, Clone, Copy)]

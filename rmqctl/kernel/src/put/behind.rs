@@ -15,7 +15,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use crate::bytes::mapped::Room;
 use crate::bytes::processors::Asker;
 use crate::put::storing::{Clock, Made, Storing};
-use crate::record::keyhash::KeyPrefix;
+use crate::record::indexkeys::KeyPrefix;
 
 /// Bytes of records that are handed to the second thread together.
 const CHUNK_BYTES: usize = 1 << 18;

@@ -1,9 +1,9 @@
 //! What dispatch makes of records that are being stored: the code of their tags, and the hashes of
 //! their keys.
 
-use crate::record::keyhash::{KeyPrefix, hash_code};
+use crate::record::indexkeys::{KeyPrefix, each_key};
+use crate::record::keyhash::hash_code;
 use crate::record::properties::{self, Properties};
-use crate::scan::window::each_key;
 
 /// The keys of some records in the order of their index items, as parallel columns: the hash of each
 /// key, and the physical offset and store time (ms) of its record.

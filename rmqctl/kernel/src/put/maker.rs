@@ -14,7 +14,7 @@ use crate::put::behind::Behind;
 use crate::put::derived;
 use crate::put::message::{Host, Message, Origin, PREFIX, Texts, extend_properties, put, seal};
 use crate::put::storing::{Made, Row};
-use crate::record::keyhash::KeyPrefix;
+use crate::record::indexkeys::KeyPrefix;
 use crate::record::properties::{self, Properties};
 
 /// Entries of the table that finds queues without a hash map.

@@ -5,7 +5,7 @@ use crate::layouts::QUEUE_UNIT_BYTES;
 use crate::put::derived::{self, Keys};
 use crate::put::message::seal;
 use crate::queue::units::{self, Unit};
-use crate::record::keyhash::KeyPrefix;
+use crate::record::indexkeys::KeyPrefix;
 use crate::record::properties::{self, Properties};
 
 /// One stored record. `queue` is the number of its queue, in the order in which they were admitted.

@@ -270,7 +270,7 @@ fn parts_of<'a>(data: &'a [u8], position: usize, record: &'a Record) -> Option<P
     Some(Parts { record, bytes, topic, properties, pairs, tags_code })
 }
 
-/// Whether a record has this topic, and is indexed under this key (`is_indexed_under` of
+/// Whether a record has this topic, and is indexed under this key (`every_key` of
 /// `rmqctl/engine/dispatch/rules.py`). None if its properties are not plain.
 pub fn is_of_key(data: &[u8], record: &Record, topic: &str, key: &str) -> Option<bool> {
     let start = record.properties_position;

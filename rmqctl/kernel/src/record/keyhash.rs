@@ -1,7 +1,5 @@
 //! `String#hashCode` of texts in UTF-8, and the hash of an index key.
 
-use crate::layouts::INDEX_TAG_TYPE;
-
 /// 31 to the powers 0 to 8.
 const POWERS: [u32; 9] = powers();
 
@@ -13,24 +11,6 @@ const fn powers() -> [u32; 9] {
         number += 1;
     }
     powers
-}
-
-/// The hashes with which the keys of a topic's index items begin.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct KeyPrefix {
-    /// Of `topic#`, before a key.
-    pub keys: u32,
-    /// Of `topic#T#`, before the tags; None if tags are not indexed, as by versions before 5.4.
-    pub tags: Option<u32>,
-}
-
-impl KeyPrefix {
-    pub fn of(topic: &[u8], indexes_tags: bool) -> Self {
-        let next = |before: u32, byte: u8| before.wrapping_mul(31).wrapping_add(u32::from(byte));
-        let keys = next(hash_code(topic, 0, topic.len(), 0), b'#');
-        let tags = indexes_tags.then(|| next(next(keys, INDEX_TAG_TYPE), b'#'));
-        KeyPrefix { keys, tags }
-    }
 }
 
 pub const HIGH_BITS: u64 = 0x8080_8080_8080_8080;

@@ -2,6 +2,7 @@
 
 pub mod entry;
 pub mod hashmap;
+pub mod indexkeys;
 pub mod keyhash;
 pub mod pairs;
 pub mod properties;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::layouts::VERSIONS;
-use crate::record::keyhash::KeyPrefix;
+use crate::record::indexkeys::KeyPrefix;
 
 const SLOT_BITS: u32 = 12;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -15,11 +15,12 @@ use crate::layouts::{
     TRANSACTION_ROLLBACK_TYPE, TRANSACTION_TYPE_MASK,
 };
 use crate::record::entry::{self, Found, Record};
+use crate::record::indexkeys::each_key;
 use crate::record::keyhash::hash_code;
 use crate::record::properties::{self, Properties};
 use crate::record::topics::{Topic, Topics};
 use crate::scan::parts::{believed, spread, windows_of};
-use crate::scan::window::{Window, body_matches, each_key};
+use crate::scan::window::{Window, body_matches};
 
 /// The largest queue offset whose unit has a byte offset that fits into 64 bits.
 const MAX_QUEUE_OFFSET: i64 = i64::MAX / QUEUE_UNIT_BYTES as i64 - 1;
@@ -65,7 +66,7 @@ impl Run {
 /// Index keys in the order of their items: columns of equal length.
 #[derive(Debug, Default)]
 pub struct Keys {
-    /// See [`Key::marked`](crate::scan::window::Key::marked).
+    /// See [`Key::marked`](crate::record::indexkeys::Key::marked).
     pub key_hash: Vec<i32>,
     pub physical_offset: Vec<i64>,
     pub store_timestamp: Vec<i64>,

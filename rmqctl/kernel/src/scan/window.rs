@@ -1,9 +1,9 @@
 //! The hot loop: goes from record to record, and adds each to all columns.
 
 use crate::bytes::fetch;
-use crate::layouts::KEY_SEPARATOR;
 use crate::record::entry::{self, Found, Record};
-use crate::record::keyhash::{KeyPrefix, hash_code, index_hash};
+use crate::record::indexkeys::{KeyPrefix, each_key};
+use crate::record::keyhash::hash_code;
 use crate::record::properties::{self, Properties};
 use crate::record::topics::{Topic, Topics};
 use crate::scan::columns::{Extras, Ints};
@@ -118,42 +118,6 @@ impl Batch<'_, '_> {
     }
 }
 
-/// An index key of a record: its hash, and whether it stands for the tags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
-    pub hash: i32,
-    pub is_tags: bool,
-}
-
-impl Key {
-    /// The hash, or its complement, which is negative, for a key that stands for tags.
-    #[inline]
-    pub fn marked(self) -> i32 {
-        if self.is_tags { !self.hash } else { self.hash }
-    }
-}
-
-/// Calls `take` with each index key of a record, in the order of the items.
-#[inline]
-pub fn each_key(data: &[u8], found: &Properties, prefix: KeyPrefix, mut take: impl FnMut(Key)) {
-    let mut add = |start: usize, end: usize, before: u32, is_tags: bool| {
-        if start < end {
-            take(Key { hash: index_hash(hash_code(data, start, end, before)), is_tags });
-        }
-    };
-    add(found.uniq_key.0, found.uniq_key.1, prefix.keys, false);
-    let (mut start, end) = found.keys;
-    for space in memchr::memchr_iter(KEY_SEPARATOR, &data[start..end]) {
-        let space = found.keys.0 + space;
-        add(start, space, prefix.keys, false);
-        start = space + 1;
-    }
-    add(start, end, prefix.keys, false);
-    if let Some(before) = prefix.tags {
-        add(found.tags.0, found.tags.1, before, true);
-    }
-}
-
 /// Whether the body matches its CRC. As in RocketMQ an empty body is not checked.
 #[inline]
 pub fn body_matches(data: &[u8], record: &Record) -> bool {
@@ -161,37 +125,5 @@ pub fn body_matches(data: &[u8], record: &Record) -> bool {
     record.body_length == 0 || {
         let code = crc32fast::hash(&data[start..start + record.body_length]);
         (code & 0x7fff_ffff) as i32 == record.body_crc
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Key, each_key};
-    use crate::record::keyhash::{KeyPrefix, hash_code, index_hash};
-    use crate::record::properties;
-
-    /// The keys of a record with these properties, in the order of their items.
-    fn keys(text: &[u8], indexes_tags: bool) -> Vec<Key> {
-        let found = properties::read(text, 0, text.len());
-        let mut keys = Vec::new();
-        each_key(text, &found, KeyPrefix::of(b"Topic", indexes_tags), |key| keys.push(key));
-        keys
-    }
-
-    fn hash(text: &str) -> i32 {
-        index_hash(hash_code(text.as_bytes(), 0, text.len(), 0))
-    }
-
-    #[test]
-    fn tags_are_the_last_key_where_they_are_indexed() {
-        let text = b"TAGS\x01t\x02KEYS\x01a  b\x02UNIQ_KEY\x01u";
-        let plain = ["Topic#u", "Topic#a", "Topic#b"].map(hash);
-        let hashes = |keys: &[Key]| keys.iter().map(|key| key.hash).collect::<Vec<_>>();
-        assert_eq!(hashes(&keys(text, false)), plain);
-        let all = keys(text, true);
-        assert_eq!(hashes(&all[..3]), plain);
-        assert_eq!(all[3], Key { hash: hash("Topic#T#t"), is_tags: true });
-        assert_eq!(all.iter().filter(|key| key.marked() < 0).count(), 1);
-        assert_eq!(keys(b"TAGS\x01", true), []);
     }
 }
