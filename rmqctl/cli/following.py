@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from rmqctl.cli.output import DELETED, note
+from rmqctl.cli.notes import DELETED
+from rmqctl.cli.output import note
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.signals import stop_signals
 

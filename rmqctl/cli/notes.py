@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.cli.output import DELETED, note
+from rmqctl.cli.output import note
 
 if TYPE_CHECKING:
     from rmqctl.engine.files.filequeue import FileEntry
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rmqctl.operations.mend.rebuild import RebuildSummary
     from rmqctl.rows import Row
 
+#: Said where messages were deleted before a command came to them.
+DELETED = "what lay before {to_offset} was deleted before it was read (retention). Going on there"
 _KEYS_COMPARED = re.compile(r"\bKEYS\s*(?:=|IN\b)|=\s*KEYS\b", re.IGNORECASE)
 
 

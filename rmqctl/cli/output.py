@@ -319,10 +319,6 @@ def _csv_value(value: Any) -> Any:
     return value
 
 
-#: Said where messages were deleted before a command came to them.
-DELETED = "what lay before {to_offset} was deleted before it was read (retention). Going on there"
-
-
 def note(text: str) -> None:
     """Prints a line for the user on stderr; on a terminal it is broken between words. Commands in
     it name the store as the running one does. A stderr that takes nothing changes neither exit

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from formats.constants import LONG_MAX
 from formats.text import index_key_hash
-from rmqctl.engine.dispatch.rules import Dispatcher, is_indexed_under
+from rmqctl.engine.dispatch.rules import Dispatcher, every_key
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.index.indexservice import IndexService, QueryItem
@@ -317,9 +317,7 @@ class Store:
             if record is not None and not begin <= record.store_timestamp <= end:
                 continue
             matches = (
-                record is not None
-                and record.topic == topic
-                and is_indexed_under(record.properties, key)
+                record is not None and record.topic == topic and key in every_key(record.properties)
             )
             yield KeyMatch(hit, record, matches)
 

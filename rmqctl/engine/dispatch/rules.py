@@ -249,9 +249,9 @@ def tags_key(properties: dict[str, str]) -> list[str]:
     return [f"{constants.INDEX_TAG_TYPE}#{tags}"] if tags else []
 
 
-def is_indexed_under(properties: dict[str, str], key: str) -> bool:
-    """Whether an index item of this key can be a message's, in a store of any version."""
-    return key in message_keys(properties) or key in tags_key(properties)
+def every_key(properties: dict[str, str]) -> list[str]:
+    """The keys under which a message can be indexed, by brokers of any version."""
+    return message_keys(properties) + tags_key(properties)
 
 
 def has_bad_delay(topic: str, properties: dict[str, str]) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.text import index_key_hash
-from rmqctl.engine.dispatch.rules import message_keys, tags_key
+from rmqctl.engine.dispatch.rules import every_key
 from rmqctl.engine.index.header import IndexItem, time_diff_seconds
 from rmqctl.engine.index.indexfile import ITEMS_AT_ONCE, IndexFile
 from rmqctl.engine.index.indexservice import IndexService
@@ -240,8 +240,7 @@ def _is_believed(file: IndexFile, log: CommitLog, number: int) -> bool:
 
 
 def _is_item_of(file: IndexFile, number: int, item: IndexItem, record: Record) -> bool:
-    keys = message_keys(record.properties) + tags_key(record.properties)
-    hashes = (index_key_hash(record.topic, key) for key in keys)
+    hashes = (index_key_hash(record.topic, key) for key in every_key(record.properties))
     if item.key_hash not in hashes:
         return False
     # When the first item was made, the file had no begin time yet.

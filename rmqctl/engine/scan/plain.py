@@ -42,8 +42,8 @@ class Plain:
     of the last one. ``units`` is how many units they have; the kernel's ``runs`` are these units.
     Once the stretch is settled, ``numbers`` (int64) maps the topic numbers in ``runs`` to those of
     the scan. ``key_hash`` (int32, marked as in :class:`~rmqctl.engine.scan.batch.Batch`),
-    ``key_offset`` and ``key_timestamp`` (int64: physical offsets,
-    and store times in ms) are parallel, with one item per index key, in the order of index items.
+    ``key_offset`` and ``key_timestamp`` (int64: physical offsets, and store times in ms) are
+    parallel, with one item per index key, in the order of index items.
     """
 
     topics: TopicTable

@@ -62,9 +62,9 @@ class PropertyColumns:
 
     ``tags_code`` (int64) has one item per row. ``key_row`` (int64, ascending) is parallel to
     ``key_hash`` (int32, marked as in :class:`~rmqctl.engine.scan.batch.Batch`); keys of a row are
-    in the order of its index items. ``malformed`` and
-    ``multi_dispatch_rows`` are rows (int64, ascending); the first are only found with ``check``.
-    ``delay_levels`` maps rows to the text of their DELAY.
+    in the order of its index items. ``malformed`` and ``multi_dispatch_rows`` are rows (int64,
+    ascending); the first are only found with ``check``. ``delay_levels`` maps rows to the text of
+    their DELAY.
     """
 
     tags_code: Ints

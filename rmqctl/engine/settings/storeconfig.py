@@ -120,9 +120,8 @@ class MessageStoreConfig:
     @property
     def told_lmq(self) -> bool | None:
         """``enableLmq``; None where no ``broker.conf`` says it."""
-        if not self.enable_lmq and not self.is_explicit("enable_lmq"):
-            return None
-        return self.enable_lmq
+        is_told = self.enable_lmq or self.is_explicit("enable_lmq")
+        return self.enable_lmq if is_told else None
 
     def delay_levels(self) -> list[int]:
         """Delays in milliseconds; level ``i`` is item ``i - 1``
