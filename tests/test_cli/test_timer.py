@@ -12,7 +12,13 @@ import pytest
 
 from rmqctl.engine.files.paths import TIMER_CHECKPOINT, TIMER_LOG, TIMER_WHEEL
 from tests.conftest import Golden
-from tests.golden_data import broker_conf_text, expected, tree_content
+from tests.golden_data import (
+    broker_conf_text,
+    copy_tree,
+    expected,
+    make_one_of_5_4,
+    tree_content,
+)
 from tests.test_cli.conftest import Cli
 
 HOUR = 3_600_000
@@ -251,6 +257,16 @@ def test_the_start_of_another_version_is_told(cli: Cli, golden: Golden) -> None:
     assert "`--as 5.3.3` plays its own" in cli(*line).err
     assert "plays its own" not in cli(*line, "--as", "5.3.3").err
     assert "plays its own" not in cli(*line[:3], "--store", golden("delay")).err
+
+
+def test_a_store_of_5_4_has_a_start_that_is_not_played(
+    cli: Cli, golden: Golden, tmp_path: Path
+) -> None:
+    store = copy_tree(golden("timer"), tmp_path / "store")
+    make_one_of_5_4(store)
+    line = ("simulate-start", "--store", store)
+    assert "start of 4.9.3. `--as 5.3.3` comes nearer" in cli(*line).err
+    assert "start of 5.3.3. After a crash 5.5 reads" in cli(*line, "--as", "5.3.3").err
 
 
 def test_what_cannot_be_played_says_so_in_a_readers_words(cli: Cli, golden: Golden) -> None:

@@ -54,7 +54,6 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
     page for a browser that needs no network: the log before and after.
     """
     from rmqctl.cli.advice import filled_line
-    from rmqctl.engine.state.laterversions import is_of_5
     from rmqctl.operations.doctor import simulatestart, startrows
 
     making = None
@@ -67,11 +66,7 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
             done = simulatestart.simulate_start(
                 settings.root, settings.config, version=version or "4.9.3", at=at, read=advance
             )
-        if version is None and is_of_5(settings.root):
-            settings.note(
-                "note: a broker of 5.x has run on this store, and this is the start of 4.9.3: "
-                "`--as 5.3.3` plays its own."
-            )
+        _note_version(settings, version)
         writer.remark(startrows.verdict(done))
         # For scripts there is a row for each queue, for people one for each that matters.
         is_short = settings.format == "table" and len(done.queues) > _QUEUES_OF_A_TABLE
@@ -96,3 +91,23 @@ def command(settings: Settings, version: str | None, at: int | None, report: Pat
         if making is not None:
             making.after_start(done)
     return 0 if done.is_harmless else 1
+
+
+def _note_version(settings: Settings, version: str | None) -> None:
+    """Notes that the store's own broker is of a version whose start is not the one that is
+    shown."""
+    from rmqctl.engine.state.laterversions import indexes_tags, is_of_5
+
+    shown = version or "4.9.3"
+    if indexes_tags(settings.root):
+        settings.note(
+            f"note: a broker of 5.4 or later has run on this store, and this is the start of "
+            f"{shown}. {'' if version == '5.3.3' else '`--as 5.3.3` comes nearer to its own. '}"
+            "After a crash 5.5 reads from logics_physical_offset (`rmqctl checkpoint show`), where "
+            "that is set, and ten files of the log at most."
+        )
+    elif version is None and is_of_5(settings.root):
+        settings.note(
+            "note: a broker of 5.x has run on this store, and this is the start of 4.9.3: "
+            "`--as 5.3.3` plays its own."
+        )
