@@ -248,6 +248,8 @@ def test_light_groups_have_one_offset(cli: Cli, store: Path) -> None:
     done = cli("group", "set-offset", "%LMQ%g", *line, store=store)
     assert [row["queue_id"] for row in done.rows[:-1]] == [0]
     assert offsets(file, "orders@%LMQ%g", "lmqOffsetTable") == 8
+    done = cli("group", "set-offset", "%LMQ%g", *line, "--queue-id", "1", store=store)
+    assert done.code == 2 and "Leave --queue-id out" in done.err
     # No broker.conf tells: the file counts that has the group.
     assert set_offset(cli, store, "--to", "end", "--yes").rows[-1]["file"].startswith("config/lmq")
     assert offsets(file) == {0: 30, 1: 29}

@@ -98,12 +98,18 @@ def plan_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pl
     check_offsets_in_files(root)
     _check_no_member(root, config)
     offsets = load_consumer_offsets(root, request.group, request.topic, config.told_lmq)
-    old = offsets.offsets
+    old, queue_id = offsets.offsets, request.queue_id
+    if offsets.is_light:
+        if queue_id not in (None, 0):
+            raise UsageError(
+                reason=f"group {request.group!r} is a light one, which has one offset of each "
+                "topic, that of queue 0. Leave --queue-id out."
+            )
+        queue_id = 0
     with MessageStore(root, config) as store:
         changes = [
             _change(queue, request, old.get(queue.queue_id))
-            for queue in _queues(store, request)
-            if not offsets.is_light or queue.queue_id == 0
+            for queue in _queues(store, request.topic, queue_id)
         ]
     if not old and not request.is_new:
         raise UsageError(
@@ -129,19 +135,19 @@ def _check_no_member(root: Path, config: MessageStoreConfig) -> None:
         )
 
 
-def _queues(store: MessageStore, request: Request) -> Iterator[AnyQueue]:
+def _queues(store: MessageStore, topic: str, queue_id: int | None) -> Iterator[AnyQueue]:
+    """One queue of a topic, or all. :raises UsageError: there is none."""
     found = False
-    for where in queue_directories(store, request.topic):
-        if request.queue_id in (None, where.queue_id):
+    for where in queue_directories(store, topic):
+        if queue_id in (None, where.queue_id):
             with opened_queue(store, where.topic, where.queue_id) as queue:
                 if queue is not None:
                     found = True
                     yield queue
     if not found:
-        number = "" if request.queue_id is None else f" {request.queue_id}"
+        number = "" if queue_id is None else f" {queue_id}"
         raise UsageError(
-            reason=f"there is no queue{number} of topic {request.topic!r}: `rmqctl queues` lists "
-            "all."
+            reason=f"there is no queue{number} of topic {topic!r}: `rmqctl queues` lists all."
         )
 
 
