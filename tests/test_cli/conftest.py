@@ -100,6 +100,16 @@ def message(number: int, **more: Any) -> MessageExtBrokerInner:
     return MessageExtBrokerInner(**(given | more))
 
 
+def put_at(root: Path, times: list[int]) -> None:
+    """Makes a store with a message for each of these store times (ms), each in a file of the log of
+    its own."""
+    clock = iter(times)
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=lambda: next(clock)) as store:
+        for number in range(len(times)):
+            assert store.put_message(message(number, body=b"x" * 1500)).is_ok
+        assert len(store.commit_log.files.entries) == len(times)
+
+
 @pytest.fixture
 def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """60 messages over several log files and two topics, one of them with nasty properties.

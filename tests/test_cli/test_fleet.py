@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.messagestore import MessageStore
 from tests import golden_data
-from tests.test_cli.conftest import BORN, CONFIG, NASTY, Cli, message, state
+from tests.test_cli.conftest import BORN, NASTY, Cli, put_at, state
 
 NDJSON = ("--format", "ndjson", "--jobs", "1")
 #: A golden store for each, and what was done to it.
@@ -135,12 +134,7 @@ def test_the_last_time_is_the_latest_one(cli: Cli, tmp_path: Path) -> None:
     """A clock may go back: the last file has not the latest time."""
     root = tmp_path / "broker-a" / "store"
     times = [BORN + 10, BORN + 990, BORN + 400]
-    clock = iter(times)
-    with MessageStore(
-        root, CONFIG, writable=True, create=True, clock=lambda: next(clock)
-    ) as opened:
-        for number in range(len(times)):
-            assert opened.put_message(message(number, body=b"x" * 1500)).is_ok
+    put_at(root, times)
     for verb in ("stats", "du", "verify"):
         row = cli("fleet", verb, "--stores", root, *NDJSON).rows[0]
         assert (row["first_store_timestamp"], row["last_store_timestamp"]) == (times[0], times[1])

@@ -20,7 +20,7 @@ from rmqctl.operations.look import stats, statsrows, waiting
 from rmqctl.rows.sections import DELAYS
 from tests import golden_data
 from tests.conftest import Golden
-from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, Cli, message, state
+from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, Cli, message, put_at, state
 
 NDJSON = ("--format", "ndjson", "--top", "100000")
 _HOUR = 3_600_000
@@ -121,13 +121,7 @@ def test_the_range_of_times_is_that_of_all_files(cli: Cli, tmp_path: Path) -> No
     """A clock may go back: neither the first nor the last file has the first or the last time."""
     path = tmp_path / "store"
     times = [BORN + 500, BORN + 10, BORN + 990, BORN + 400]
-    clock = iter(times)
-    with MessageStore(
-        path, CONFIG, writable=True, create=True, clock=lambda: next(clock)
-    ) as opened:
-        for number in range(len(times)):
-            assert opened.put_message(message(number, body=b"x" * 1500)).is_ok
-        assert len(opened.commit_log.files.entries) == len(times)
+    put_at(path, times)
     (log,) = [row for row in cli("stats", *NDJSON, store=path).rows if row["type"] == "store"]
     assert (log["first_store_timestamp"], log["last_store_timestamp"]) == (BORN + 10, BORN + 990)
     assert log["messages"] == len(times)
