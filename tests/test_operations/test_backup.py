@@ -22,6 +22,7 @@ import zstandard
 from rmqctl.engine.files.answers import PATIENCE, NoAnswer
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.paths import TIMER_CHECKPOINT
+from rmqctl.engine.index.header import HEADER
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.queue.extension import ext_offset
@@ -50,7 +51,7 @@ from rmqctl.operations.backup.restore import plan_restore, restore
 from rmqctl.operations.verify.snapshot import newest_unit_end
 from tests import golden_data
 from tests.conftest import Golden
-from tests.test_safety.support import Clock, assert_clean, message, small_config, tree
+from tests.test_safety.support import Clock, assert_clean, findings, message, small_config, tree
 
 CONFIG = small_config()
 #: One of each kind of backup.
@@ -523,6 +524,41 @@ def test_a_bulk_of_which_one_queue_only_has_its_units_is_waited_for(
     assert made.manifest.head.dispatched_offset == broker.max_offset
     new = restored(tmp_path / "full", output=tmp_path / "new")
     assert_clean(new, CONFIG)
+
+
+@pytest.mark.parametrize("there", [1, 2])
+def test_a_message_of_which_only_some_keys_are_indexed_is_waited_for(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: int
+) -> None:
+    """A broker counts each item by itself, and its index names the message from the first one on
+    (``IndexFile#putKey``)."""
+    with WritableStore(store, CONFIG, clock=Clock(1 << 41)) as broker:
+        before = max((store / "index").iterdir())
+        assert broker.put_message(message(1, keys=0)).is_ok
+        assert broker.put_message(message(2, keys=3)).is_ok
+    newest = max((store / "index").iterdir())
+    assert newest == before
+    whole = newest.read_bytes()
+    at = HEADER.size - 4
+    count = int.from_bytes(whole[at : at + 4], "big")
+    amid = bytearray(whole)
+    amid[at : at + 4] = (count - 3 + there).to_bytes(4, "big")
+    newest.write_bytes(amid)
+
+    def sleep(seconds: float) -> None:
+        newest.write_bytes(whole)
+
+    monkeypatch.setattr("rmqctl.operations.backup.source.time.sleep", sleep)
+    live(store, tmp_path / "full", lambda: None, 1)
+    assert_clean(restored(tmp_path / "full", output=tmp_path / "new"), CONFIG)
+
+
+def test_an_index_file_that_is_being_made_is_left_out(store: Path, tmp_path: Path) -> None:
+    """It has a name before it has its length (``MappedFile#init``)."""
+    (store / "index" / "20991231235959999").touch()
+    assert {one.code for one in findings(store, CONFIG)} == {"index-length-mismatch"}
+    live(store, tmp_path / "full", lambda: None, 1)
+    assert_clean(restored(tmp_path / "full", output=tmp_path / "new"), CONFIG)
 
 
 def test_units_of_an_extension_that_come_while_it_is_copied(tmp_path: Path) -> None:

@@ -118,6 +118,31 @@ class IndexService:
     def settle(self) -> None:
         """Called before a lookup; a writer waits here until all items are stored."""
 
+    def items_of_message(self, physical_offset: int) -> int:
+        """How many items the index has of its last message, over all files that hold some.
+
+        An irregular file ends the search: nobody reads it, so its items do not count.
+
+        :param physical_offset: that of the last message.
+        """
+        self.settle()
+        count = 0
+        for path in reversed(self.paths):
+            if path in self.irregular:
+                break
+            file = self.open(path)
+            try:
+                if file.header.end_phy_offset != physical_offset:
+                    # The message has all items of the next file, and none in this one.
+                    break
+                own = file.items_of_last_message()
+                count += own
+                if own < file.item_count:
+                    break
+            finally:
+                file.close()
+        return count
+
     def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
         """Items of a key hash with times in ``[begin, end]`` (ms), newest file first
         (``IndexService#queryOffset``). A message that is indexed meanwhile may be missed.

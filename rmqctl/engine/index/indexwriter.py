@@ -175,7 +175,7 @@ class IndexServiceWriter(IndexService):
         pending = list(key_hashes)
         end = self._end_phy_offset()
         if physical_offset == end:
-            pending = pending[self._items_of_last_message() :]
+            pending = pending[self.items_of_message(end) :]
         if physical_offset < end or (physical_offset == end and not pending):
             return filled
         file = self.last_or_new()
@@ -191,30 +191,6 @@ class IndexServiceWriter(IndexService):
                 file = self.last_or_new()
         return filled
 
-    def _items_of_last_message(self) -> int:
-        """How many items the index has of its last message, over all files that hold some.
-
-        An irregular file ends the search: nobody reads it, so its items do not count.
-        """
-        count, end = 0, self._end_phy_offset()
-        for path in reversed(self.paths):
-            if path in self.irregular:
-                break
-            file = self.newest if self.newest is not None and self.newest.path == path else None
-            opened = file or self.open(path)
-            try:
-                if opened.header.end_phy_offset != end:
-                    # The message has all items of the next file, and none in this one.
-                    break
-                own = opened.items_of_last_message()
-                count += own
-                if own < opened.item_count:
-                    break
-            finally:
-                if file is None:
-                    opened.close()
-        return count
-
     def put_batch(self, keys: KeyBatch, last_record: int) -> list[int]:
         """:meth:`put_message` for a batch. Returns the end timestamps of the files that it filled.
 
@@ -227,7 +203,7 @@ class IndexServiceWriter(IndexService):
         end = self._end_phy_offset()
         at = int(np.searchsorted(keys.physical_offset, end, "left"))
         if at < len(keys.key_hash) and keys.physical_offset[at] == end:
-            at += self._items_of_last_message()
+            at += self.items_of_message(end)
         while at < len(keys.key_hash):
             file = self.last_or_new()
             at = file.put_key_batch(keys, at)

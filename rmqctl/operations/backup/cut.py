@@ -125,8 +125,9 @@ def index_before(
 ) -> Opener:
     """An opener of an index file, with the items of records before a physical offset.
 
-    A full file whose records are all before it does not change any more, and is taken as it is. Of
-    any other file a copy is cut. Its items, slots and header may have been written at different
+    A file without a byte has just been made, and is left out. A full file whose records are all
+    before the offset does not change any more, and is taken as it is. Of any other file a copy is
+    cut. Its items, slots and header may have been written at different
     moments: only the items are kept, and the rest is made from them.
 
     :param copied: copies a file, the header first, so that the items that it counts are in the
@@ -134,6 +135,8 @@ def index_before(
     """
 
     def opened(mapped: MappedFile) -> Content | None:
+        if not mapped.size:
+            return None
         if not is_index_name(file.place.name) or mapped.size != geometry.file_size:
             return Content(mapped)
         index = IndexFile(mapped, geometry)

@@ -17,10 +17,12 @@ _BUSY_BYTES = 24 << 20
 
 class Wanted(NamedTuple):
     """``queues``: (topic, queue id) → physical offset at which its last record ends. ``keyed``: the
-    physical offset of the last record with keys; -1: there is none, or no index."""
+    physical offset of the last record with keys, and how many items it has; -1: there is none, or
+    no index."""
 
     queues: dict[tuple[str, int], int]
     keyed: int
+    items: int
 
 
 def wanted_before(store: MessageStore, limit: int) -> Wanted:
@@ -37,7 +39,7 @@ def wanted_before(store: MessageStore, limit: int) -> Wanted:
     starts = [one.file_from_offset for one in log.files.entries if one.file_from_offset < limit]
     start = max((at for at in starts if at <= limit - _BUSY_BYTES), default=min(starts, default=0))
     queues: dict[tuple[str, int], int] = {}
-    keyed = -1
+    keyed, items = -1, 0
     scanner = Scanner(log, indexes_tags=store.dispatcher.indexes_tags)
     for entry in scanner.scan(start, limit) if starts else ():
         if not isinstance(entry, Batch):
@@ -48,9 +50,11 @@ def wanted_before(store: MessageStore, limit: int) -> Wanted:
             end = int(units.physical_offset[last]) + int(units.size[last])
             queues[entry.topics.names[topic_id], queue_id] = end
         keys = key_batch(entry).physical_offset
-        keyed = int(keys[-1]) if len(keys) else keyed
+        if len(keys):
+            keyed = int(keys[-1])
+            items = int((keys == keyed).sum())
     has_index = any(True for _ in store.index.files())
-    return Wanted(queues, keyed if has_index else -1)
+    return Wanted(queues, keyed if has_index else -1, items)
 
 
 def lacking(store: MessageStore, wanted: Wanted) -> list[str]:
@@ -61,7 +65,11 @@ def lacking(store: MessageStore, wanted: Wanted) -> list[str]:
         queue = store.consume_queue(topic, queue_id)
         if queue is None or queue.max_physical_offset < end:
             found.append(f"{topic}/{queue_id}")
-    indexed = max((one.header.end_phy_offset for one in store.index.files()), default=-1)
-    if indexed < wanted.keyed:
+    index = store.index
+    indexed = max((one.header.end_phy_offset for one in index.files()), default=-1)
+    # The header names a message from its first item on.
+    if indexed < wanted.keyed or (
+        indexed == wanted.keyed and index.items_of_message(indexed) < wanted.items
+    ):
         found.append("index")
     return found
