@@ -4,6 +4,7 @@ were read, and the index some files at a time."""
 from __future__ import annotations
 
 import random
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
@@ -200,6 +201,47 @@ def test_files_that_have_changed_places_are_told_alike(store: Path, tmp_path: Pa
     found, expected = in_parts(root), at_once(root)
     assert found.findings == expected.findings != []
     assert found.summary == expected.summary
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 12])
+@pytest.mark.parametrize("is_begun_again", [False, True])
+def test_offsets_that_were_given_twice_are_told_alike(
+    tmp_path: Path, is_begun_again: bool, damaged: int
+) -> None:
+    """More of them than records are compared at once; the units are those of the first records or
+    of the later ones, and the first of these may be damaged."""
+    root = tmp_path / "store"
+    queue = root / "consumequeue" / "t" / "0"
+
+    def put(count: int) -> None:
+        # With the unit of the last record no start takes the queue for one to be made anew.
+        with MessageStore(root, CONFIG, writable=True, create=True) as opened:
+            for topic in ["t"] * count + ["other"]:
+                message = MessageExtBrokerInner(topic, b"x" * 150, 0, properties={"KEYS": "k"})
+                assert opened.put_message(message, flush=False).is_ok
+
+    put(70)
+    first = copy_tree(queue, tmp_path / "first")
+    shutil.rmtree(queue)
+    put(35)
+    if not is_begun_again:
+        shutil.rmtree(queue)
+        first.rename(queue)
+    file = min(queue.iterdir())
+    file.write_bytes(b"\x01" * 20 * damaged + file.read_bytes()[20 * damaged :])
+    found, expected = in_parts(root), at_once(root)
+    assert found.findings == expected.findings
+    assert found.summary == expected.summary
+    told = {one.code: one.found for one in verify(root, CONFIG) if isinstance(one, Finding)}
+    assert told.keys() == {
+        *(["queue-begun-again"] if is_begun_again else []),
+        *(["queue-offset-repeated"] if damaged or not is_begun_again else []),
+        *(["unit-mismatch"] if damaged and not is_begun_again else []),
+    }
+    twice = damaged if is_begun_again else 35
+    assert told.get("queue-offset-repeated", "0") == (
+        f"{twice} records from 0" if twice > 1 else "0"
+    )
 
 
 def test_a_file_that_goes_meanwhile_moves_no_border(store: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
@@ -59,6 +60,9 @@ class QueueState(HoldsBack[FindingSpan]):
     was_removed: bool = False
     written_end: int | None = None
     spans: list[FindingSpan] = field(default_factory=list)
+    #: The last records whose queue offsets are those of earlier ones. Unlike ``spans`` they are
+    #: damage in any case, and held back because more of them may come.
+    repeated: FindingSpan | None = None
     #: The advice of this queue's findings, if it is not that of their codes.
     advice: str | None = None
 
@@ -72,6 +76,24 @@ class QueueState(HoldsBack[FindingSpan]):
         """Notes that the next ``count`` records have their units at ``proven_end``."""
         self.proven_end += count
         self.next_offset = self.proven_end
+
+    def repeats(self, span: FindingSpan) -> Iterator[Finding]:
+        """Takes records with the queue offsets of earlier ones. Yields the finding of those before
+        them, if they do not follow these."""
+        if self.repeated is not None and self.repeated.goes_on(span):
+            self.repeated.count += span.count
+            return
+        yield from self._release_repeated()
+        self.repeated = span
+
+    def _release_repeated(self) -> Iterator[Finding]:
+        if self.repeated is not None:
+            yield self.finding_of(self.repeated)
+            self.repeated = None
+
+    def release(self) -> Iterator[Finding]:
+        yield from self._release_repeated()
+        yield from HoldsBack.release(self)
 
     def position(self, queue_offset: int) -> int | None:
         """The position (bytes) in its file of the unit at a queue offset; None if the queue is not
@@ -89,6 +111,8 @@ class QueueState(HoldsBack[FindingSpan]):
         expected, found = span.expected, span.found
         if span.code == "record-without-unit":
             expected, found = some(span.count, "unit"), "never written"
+        elif span.count > 1 and span.code == "queue-offset-repeated":
+            found = f"{span.count} records from {found}"
         elif span.count > 1:
             found = f"{span.count} units from {found}"
         told = self.finding(

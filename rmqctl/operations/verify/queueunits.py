@@ -153,31 +153,54 @@ class UnitChecker:
     def _again(self, state: QueueState, stretch: ExpectedUnits) -> Generator[Finding, None, int]:
         """Deals with records that have queue offsets of earlier records. Returns how many are done.
 
-        If the units are those of the later records, the topic was deleted, with its queues, and
-        made anew. If they are those of the earlier records, offsets were given twice.
+        From the first of them on whose own unit is there, the queue has begun again: the topic was
+        deleted, with its queues, and made anew. The others' offsets were given twice.
         """
         first = int(stretch.queue_offset[0])
-        if self._matching(state, stretch, 0):
-            state.proven_end = first + state.shift
-            earlier, state.spans = state.spans, []
-            if earlier:
-                yield state.finding(
-                    "queue-begun-again",
-                    queue_offset=earlier[0].queue_offset,
-                    physical_offset=earlier[0].physical_offset,
-                    expected=f"units of {some(sum(one.count for one in earlier), 'record')}",
-                    found=f"those of later records, from {int(stretch.physical_offset[0])} on",
-                )
-            return 0
         count = min(len(stretch.size), state.proven_end - state.shift - first)
-        yield state.finding(
-            "queue-offset-repeated",
-            queue_offset=first,
-            physical_offset=int(stretch.physical_offset[0]),
-            expected=state.proven_end - state.shift,
-            found=first if count == 1 else f"{count} records from {first}",
-        )
-        return count
+        repeated = self._without_unit(state, stretch, count)
+        if repeated:
+            yield from state.repeats(
+                FindingSpan(
+                    "queue-offset-repeated",
+                    first,
+                    int(stretch.physical_offset[0]),
+                    None,
+                    repeated,
+                    str(state.proven_end - state.shift),
+                    str(first),
+                )
+            )
+        if repeated == count:
+            return count
+        state.proven_end = first + repeated + state.shift
+        earlier, state.spans = state.spans, []
+        if earlier:
+            yield state.finding(
+                "queue-begun-again",
+                queue_offset=earlier[0].queue_offset,
+                physical_offset=earlier[0].physical_offset,
+                expected=f"units of {some(sum(one.count for one in earlier), 'record')}",
+                found=f"those of later records, from {int(stretch.physical_offset[repeated])} on",
+            )
+        return repeated
+
+    def _without_unit(self, state: QueueState, stretch: ExpectedUnits, count: int) -> int:
+        """How many of the first ``count`` records come before the first one that has its unit."""
+        assert state.queue is not None
+        done = 0
+        while done < count:
+            unit_offset = int(stretch.queue_offset[done]) + state.shift
+            window = state.queue.window(unit_offset, min(count - done, _WINDOW[1]))
+            if not len(window):
+                done += self._in_no_file(state.queue, unit_offset, count - done)
+                continue
+            same_record, same_code = self._same(state, stretch, done, window)
+            others = leading(~(same_record & same_code))
+            done += others
+            if others < len(window):
+                break
+        return done
 
     def _matching(self, state: QueueState, stretch: ExpectedUnits, done: int) -> int:
         """How many records, from row ``done`` on, have their unit."""
