@@ -88,10 +88,13 @@ def assert_same(log: CommitLog, tuning: ScanTuning = DEFAULT) -> int:
     most = 0
     for check in (True, False):
         expected, _ = derived(Scanner(log, check=check, backend=backends()["pure"]), None)
-        for threads in (1, 3):
+        # Records of this size, on average, are read through the map.
+        for threads, mapped in ((1, 1), (3, 1 << 40)):
             steps = ScanTuning(tuning.batch_records, 5, tuning.window_bytes, threads=threads)
             scan = Scanner(log, check=check, tuning=steps, backend=backends()["compiled"])
-            said, passed = derived(scan, PlainWanted(units=True, keys=True))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(backend, "_MAPPED_RECORD", mapped)
+                said, passed = derived(scan, PlainWanted(units=True, keys=True))
             assert said == expected
             most = max(most, passed)
     return most

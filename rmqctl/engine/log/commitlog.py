@@ -316,13 +316,15 @@ class CommitLog:
         if isinstance(entry, End):
             entry = Damage(offset, 0, "zeroed-records", "a record", "zeros")
         takes_rest = entry.reason == "blank-size-mismatch"
-        following = mapped.size if takes_rest else find_next(mapped, position + 1)
+        nonzero = mapped.first_nonzero(position, mapped.size)
+        searches = nonzero < mapped.size and not takes_rest
+        following = find_next(mapped, position + 1) if searches else mapped.size
         if following < mapped.size:
             return Step(entry._replace(length=following - position), number, following)
         if takes_rest or self.holds_data(number + 1):
             rest = entry._replace(length=mapped.size - position)
             return Step(rest, *self._next_file(number))
-        residue = mapped.size - mapped.first_nonzero(position, mapped.size)
+        residue = mapped.size - nonzero
         if residue == 0:
             return Step(End(offset), number, position)
         return Step(

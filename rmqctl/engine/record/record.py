@@ -358,7 +358,9 @@ def find_next(mapped: MappedFile, position: int) -> int:
 
         return find_next_framed(mapped, position)
     for data, high in mapped.extents(position, mapped.size):
-        low = max(data - _MAGIC_CODE_AT, position)
+        # Behind the log's end zeros may be allocated, and no magic code begins with one.
+        first = mapped.first_nonzero(data, high)
+        low = max(first - _MAGIC_CODE_AT, position)
         record = _find_record(mapped, low, high)
         at = _find_blank(mapped, low, record)
         if at < high:

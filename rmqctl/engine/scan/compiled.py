@@ -31,6 +31,8 @@ _PART_BYTES, _MOST_PARTS = 1 << 22, 4
 #: The same when records are passed over; and records of a part when their units or keys are noted:
 #: the consumer has some work with each.
 _PASSED_BYTES, _MOST_PASSED, _NOTED_RECORDS = 1 << 20, 64, 1 << 14
+#: Average bytes of a record from which on a map is cheaper than reading, if bodies are not needed.
+_MAPPED_RECORD = 1 << 9
 #: Fewest bytes that are read in full from a record on that is not plain.
 _CLOSELY = 1 << 18
 
@@ -122,7 +124,8 @@ class CompiledReader:
         self, mapped: MappedFile, position: int, limit: int, wanted: PlainWanted, stays: bool
     ) -> Iterator[Plain]:
         """Passes over plain records from ``position`` on, up to the first record that is not plain,
-        the first behind ``limit``, or a hole. The file is read, or its map used if it ``stays``."""
+        the first behind ``limit``, or a hole. The file is read, or its map used if it ``stays``, or
+        if most bytes are of bodies that nobody looks at."""
         mapped.load(position, limit)
         is_whole(mapped, position, limit)
         first, hole = mapped.whole
@@ -138,7 +141,8 @@ class CompiledReader:
         starts = [position]
         if parts > 1:
             starts = self._scanner.starts(mapped.buffer, position, *places, parts)
-        where = mapped.buffer, -1 if stays else mapped.descriptor, starts, *places
+        is_mapped = stays or (not self._check and self._passed_bytes >= _MAPPED_RECORD)
+        where = mapped.buffer, -1 if is_mapped else mapped.descriptor, starts, *places
         try:
             found = self._scanner.plain(*where, units=wanted.units, keys=wanted.keys)
         except OSError as error:
