@@ -36,7 +36,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     choose = random.Random(3)
     bodies = [b"body %d " % n + b"x" * (choose.random() < 0.02) * 30_000 for n in range(COUNT)]
     messages = [
-        MessageExtBrokerInner("t", body, 0, properties={"TAGS": f"tag{n}", "n": str(n)})
+        MessageExtBrokerInner("t", body, 0, properties={"TAGS": f"tag{n}", "KEYS": f"key{n}"})
         for n, body in enumerate(bodies)
     ]
     with MessageStore(root, writable=True, create=True) as store:
@@ -106,8 +106,17 @@ def test_a_second_thread_makes_half_of_many(
         assert not taken
 
 
-def test_nobody_waits_for_a_second_thread_that_gets_no_processor(root: Path) -> None:
-    """Its lines come from the first one then, and nothing holds a file when those have come."""
+@pytest.mark.parametrize(
+    ("thread", "rows"),
+    [
+        ("lines", 'pull_lines(store, "t", 0, 0, form="csv", max_messages=6000)'),
+        ("keys", 'query_keys(store, "t", (f"key{n}" for n in range(6000)), form="csv")'),
+    ],
+)
+def test_nobody_waits_for_a_second_thread_that_gets_no_processor(
+    root: Path, thread: str, rows: str
+) -> None:
+    """What it had to do the first one does then, and nothing holds a file when that is done."""
     script = """
 import os, sys
 from contextlib import suppress
@@ -115,16 +124,19 @@ from pathlib import Path
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.read.lines import Lines
 from rmqctl.kernel._kernel import stores_behind
+from rmqctl.operations.look.keyed import query_keys
 from rmqctl.operations.look.pull import pull_lines
 
+def rows(store):
+    return eval(sys.argv[2])
+
 def pulled(store):
-    rows = pull_lines(store, "t", 0, 0, form="csv", max_messages=6000)
-    return b"".join(bytes(row.data) for row in rows if isinstance(row, Lines))
+    return b"".join(bytes(row.data) for row in rows(store) if isinstance(row, Lines))
 
 def starve():
     for task in os.listdir("/proc/self/task"):
         with suppress(FileNotFoundError, ProcessLookupError):  # That of the pull before has ended.
-            if Path(f"/proc/self/task/{task}/comm").read_text() == "lines\\n":
+            if Path(f"/proc/self/task/{task}/comm").read_text() == sys.argv[3] + "\\n":
                 os.sched_setaffinity(int(task), {first})
                 os.setpriority(os.PRIO_PROCESS, int(task), 19)
                 return True
@@ -139,9 +151,8 @@ if not busy:
 with MessageStore(Path(sys.argv[1])) as store:
     expected, starved = pulled(store), 0
     for _ in range(30):
-        rows = pull_lines(store, "t", 0, 0, form="csv", max_messages=6000)
         told = b""
-        for row in rows:
+        for row in rows(store):
             starved += starve() is True
             told += bytes(row.data) if isinstance(row, Lines) else b""
         assert told == expected
@@ -150,7 +161,7 @@ with MessageStore(Path(sys.argv[1])) as store:
 os.kill(busy, 9)
 sys.exit(0 if starved or not stores_behind() else 3)
 """
-    done = subprocess.run([sys.executable, "-c", script, str(root)], timeout=120)
+    done = subprocess.run([sys.executable, "-c", script, str(root), rows, thread], timeout=120)
     assert done.returncode == 0
 
 

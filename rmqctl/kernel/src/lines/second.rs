@@ -4,7 +4,7 @@
 //! too long is abandoned.
 
 use std::hint::spin_loop;
-use std::mem::forget;
+use std::mem::{forget, take};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bytes::processors::Asker;
+use crate::bytes::processors::{Asker, has_processors};
 
 /// How long a thread polls for the next job or answer before it sleeps. Between two calls of a pull
 /// Python takes 20 to 100 us. To sleep in that time would cost more, because the host takes an idle
@@ -148,6 +148,80 @@ impl<J, A> Drop for Pending<J, A> {
         } else if taken(&self.slot).is_none() {
             let _ = answer.recv();
         }
+    }
+}
+
+/// When the second thread was not ready in time, others probably need the processors. Then at most so
+/// many calls do all by themselves. After the first such call it is none, because waking takes time.
+const ALONE: usize = 8;
+
+/// A second thread that is started when it is first needed, and whether to ask it.
+pub struct Helper<J, A> {
+    name: &'static str,
+    second: Option<Second<J, A>>,
+    /// Jobs that the thread is still working on, and for which their call did not wait. The lock is
+    /// needed only because Python's objects are shared between threads.
+    late: Mutex<Vec<Pending<J, A>>>,
+    /// How many calls do not ask, and how many will not after the next time that it is not ready.
+    alone: usize,
+    next_alone: usize,
+}
+
+impl<J: Send + 'static, A: Send + 'static> Helper<J, A> {
+    pub fn new(name: &'static str) -> Self {
+        Helper { name, second: None, late: Mutex::default(), alone: 0, next_alone: 0 }
+    }
+
+    /// Call this once for each call that may ask. Whether it should.
+    pub fn is_free(&mut self) -> bool {
+        let late = self.late.get_mut().unwrap_or_else(PoisonError::into_inner);
+        *late = take(late).into_iter().filter_map(Pending::left).collect();
+        if self.alone > 0 {
+            self.alone -= 1;
+            return false;
+        }
+        late.is_empty() && has_processors()
+    }
+
+    /// Gives the thread a job. `work` is what it does, if it must be started. None if there is no
+    /// thread.
+    pub fn ask<W>(&mut self, job: J, work: impl FnOnce() -> W) -> Option<Pending<J, A>>
+    where
+        W: FnMut(&J) -> A + Send + 'static,
+    {
+        if self.second.is_none() {
+            self.second = Second::begin(self.name, work());
+        }
+        self.second.as_ref()?.ask(job)
+    }
+
+    /// Call this with what became of a job. Returns the result and the job, if the thread has done it.
+    pub fn told(&mut self, outcome: Outcome<J, A>) -> Option<(A, J)> {
+        match outcome {
+            Outcome::Done(done, job) => {
+                self.next_alone = 0;
+                return Some((done, job));
+            }
+            Outcome::NotBegun(_) => self.goes_alone(),
+            Outcome::Late(pending) => {
+                self.late.get_mut().unwrap_or_else(PoisonError::into_inner).push(pending);
+                self.goes_alone();
+            }
+            Outcome::Gone => {}
+        }
+        None
+    }
+
+    /// Call this for a job whose result is not wanted any more. Does not wait for it.
+    pub fn leave(&mut self, pending: Pending<J, A>) {
+        if let Outcome::Late(pending) = pending.end(Duration::ZERO) {
+            self.late.get_mut().unwrap_or_else(PoisonError::into_inner).push(pending);
+        }
+    }
+
+    fn goes_alone(&mut self) {
+        self.alone = self.next_alone;
+        self.next_alone = (2 * self.alone + 1).min(ALONE);
     }
 }
 

@@ -7,7 +7,7 @@ use pyo3::buffer::PyBuffer;
 use crate::bytes::memory::take;
 use crate::lines::pull::{Limits, Part, Pulled, Units, pull};
 use crate::lines::rows::Lines;
-use crate::lines::second::{self, Second};
+use crate::lines::second::Helper;
 use crate::python::bytes_of;
 
 /// What the second thread needs for its half of a pull: the parameters of `Lines.pull`. The buffer must
@@ -28,12 +28,11 @@ pub struct Job {
 
 /// Lines, and how many of them have a body that does not match its CRC.
 pub type Made = (Pulled, usize);
-pub type Ahead = Second<Job, Made>;
-pub type Pending = second::Pending<Job, Made>;
+pub type Ahead = Helper<Job, Made>;
 
-/// Starts the second thread; None if the system gives none.
-pub fn begin(mut lines: Lines) -> Option<Ahead> {
-    Second::begin("lines", move |job| lines_of(&mut lines, job))
+/// What the second thread does.
+pub fn work(mut lines: Lines) -> impl FnMut(&Job) -> Made {
+    move |job| lines_of(&mut lines, job)
 }
 
 fn lines_of(lines: &mut Lines, job: &Job) -> Made {

@@ -1,7 +1,8 @@
 //! The Python interface for looking up many keys in one call: lines of the messages.
 
-use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{io, iter};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyException;
@@ -12,6 +13,7 @@ use pyo3::pybacked::PyBackedStr;
 use crate::bytes::fetch;
 use crate::bytes::memory::take;
 use crate::lines::rows::Lines;
+use crate::lines::second::Helper;
 use crate::python::keys::{IndexReader, Readers, STEPS};
 use crate::python::lines::{Made, PyLines, lent};
 use crate::python::records::{found_at, is_of_key};
@@ -22,6 +24,8 @@ use crate::record::entry::Record;
 const FETCHED: usize = 512;
 /// Initial capacity (bytes) for the lines of a key.
 const LINE_ROOM: usize = 1 << 10;
+/// How many keys the second thread looks up at a time.
+const KEYS_OF_PART: usize = 32;
 /// A call ends after so many bytes of lines.
 const ENOUGH: usize = 1 << 20;
 /// A key with more bytes of lines is left to Python.
@@ -72,27 +76,33 @@ impl LogFile {
 /// The number of a record's file, and its position there.
 type Place = (usize, usize);
 
-/// The parameters of a call.
-struct Asked<'a> {
-    topic: &'a str,
-    keys: &'a [PyBackedStr],
+/// Keys to be looked up. A job of the second thread must be dropped by the asking thread, which has the
+/// GIL.
+pub struct Job {
+    readers: Vec<Py<IndexReader>>,
+    topic: String,
+    keys: Arc<Vec<PyBackedStr>>,
     /// The earliest store time (ms).
     begin: i64,
     is_growing: bool,
-    since: Instant,
 }
 
-impl Asked<'_> {
-    /// The physical offsets of each key's items, newest first. It ends before the first key that has
-    /// many items, and when the time is over.
-    fn offsets(&self, readers: &Readers<'_>) -> io::Result<Vec<Vec<i64>>> {
-        let (mut offsets, mut steps) = (Vec::new(), STEPS);
-        for key in self.keys {
-            let named = (self.topic, &**key);
+/// The physical offsets of each key's items, newest first.
+type Offsets = Vec<Vec<i64>>;
+/// A second thread that looks up keys.
+pub type KeysAhead = Helper<Job, io::Result<Offsets>>;
+
+impl Job {
+    /// Ends before the first key that has many items, and when the time is over.
+    fn offsets(&self) -> io::Result<Offsets> {
+        let (readers, since) = (Readers::new(self.readers.iter().map(Py::get)), Instant::now());
+        let (mut offsets, mut steps) = (Vec::with_capacity(self.keys.len()), STEPS);
+        for key in &*self.keys {
+            let named = (&*self.topic, &**key);
             let found = readers.few_offsets(named, self.begin, self.is_growing, &mut steps)?;
             let Some(found) = found else { break };
             offsets.push(found);
-            if self.since.elapsed() > LONG {
+            if since.elapsed() > LONG {
                 break;
             }
         }
@@ -100,13 +110,14 @@ impl Asked<'_> {
     }
 }
 
-/// The places of each key's records, and the files. It ends before the first key with a record in no
-/// file, or in one file too many. It also ends if `find` raises: Python meets the error at that key.
+/// The places of each key's records. It ends before the first key with a record in no file, or in one
+/// file too many. It also ends if `find` raises: Python meets the error at that key.
 fn places_of(
     find: &Bound<'_, PyAny>,
-    offsets: Vec<Vec<i64>>,
-) -> PyResult<(Vec<LogFile>, Vec<Vec<Place>>)> {
-    let (mut files, mut places): (Vec<LogFile>, _) = (Vec::new(), Vec::new());
+    files: &mut Vec<LogFile>,
+    offsets: Offsets,
+) -> PyResult<Vec<Vec<Place>>> {
+    let mut places = Vec::with_capacity(offsets.len());
     for offsets in offsets {
         let mut of_key = Vec::with_capacity(offsets.len());
         for offset in offsets {
@@ -120,16 +131,16 @@ fn places_of(
             let mapped = match find.call1((offset,)) {
                 Ok(mapped) if !mapped.is_none() && files.len() < MOST_FILES => mapped,
                 Err(error) if !error.is_instance_of::<PyException>(find.py()) => return Err(error),
-                _ => return Ok((files, places)),
+                _ => return Ok(places),
             };
             let file = LogFile::of(&mapped)?;
-            let Some(position) = file.position(offset) else { return Ok((files, places)) };
+            let Some(position) = file.position(offset) else { return Ok(places) };
             of_key.push((files.len(), position));
             files.push(file);
         }
         places.push(of_key);
     }
-    Ok((files, places))
+    Ok(places)
 }
 
 /// Adds the lines of the newest `most` messages of a key, in log order. Returns how many they are, and
@@ -183,6 +194,36 @@ struct Told {
     absent: Vec<Absent>,
 }
 
+impl Told {
+    /// Adds the lines of keys, whose records have these places. Returns whether the next keys may
+    /// follow: all of these are done, and there are not enough lines.
+    fn add(
+        &mut self,
+        lines: &mut Lines,
+        (topic, keys): (&str, &[PyBackedStr]),
+        files: &[LogFile],
+        places: &[Vec<Place>],
+        most: usize,
+    ) -> bool {
+        let since = Instant::now();
+        for (key, places) in keys.iter().zip(places) {
+            let named = (topic, &**key);
+            let added = add_lines(lines, &mut self.out, files, places, named, most);
+            let Some((messages, others)) = added else { return false };
+            if messages == 0 {
+                self.absent.push((self.done, self.out.len(), self.count, others));
+            }
+            self.done += 1;
+            self.count += messages;
+            self.collisions += others;
+            if self.out.len() >= ENOUGH || since.elapsed() > LONG {
+                return false;
+            }
+        }
+        places.len() == keys.len()
+    }
+}
+
 /// Lines of the newest `most` messages of each key, those of a key in log order. Also returns how many
 /// keys were looked up, how many items with their hashes have records of other topics or keys, and the
 /// keys that have no message. It ends before a key for which `rows_of_key` would return None, and when
@@ -192,7 +233,7 @@ struct Told {
 pub fn lines_of_keys(
     py: Python<'_>,
     mut lines: PyRefMut<'_, PyLines>,
-    readers: Vec<PyRef<'_, IndexReader>>,
+    readers: Vec<Py<IndexReader>>,
     find: &Bound<'_, PyAny>,
     topic: &str,
     keys: Vec<PyBackedStr>,
@@ -200,31 +241,61 @@ pub fn lines_of_keys(
     is_growing: bool,
     most: usize,
 ) -> PyResult<(Made, usize, usize, Vec<Absent>)> {
-    let readers = Readers::new(&readers);
-    let asked = Asked { topic, keys: &keys, begin, is_growing, since: Instant::now() };
-    let offsets = py.detach(|| guarded(|| Ok(asked.offsets(&readers)?)))?;
-    let (files, places) = places_of(find, offsets)?;
-    let lines = &mut lines.lines;
+    let since = Instant::now();
+    let PyLines { lines, keys_ahead, .. } = &mut *lines;
     lines.mismatches = 0;
-    let mut told = Told { out: take(places.len() * LINE_ROOM), ..Told::default() };
-    let work = || {
-        for (key, places) in keys.iter().zip(&places) {
-            let named = (topic, &**key);
-            let added = add_lines(lines, &mut told.out, &files, places, named, most);
-            let Some((messages, others)) = added else { break };
-            if messages == 0 {
-                told.absent.push((told.done, told.out.len(), told.count, others));
-            }
-            told.done += 1;
-            told.count += messages;
-            told.collisions += others;
-            if told.out.len() >= ENOUGH || asked.since.elapsed() > LONG {
-                break;
-            }
-        }
-        Ok(lines.mismatches)
+    let mut told = Told { out: take(keys.len() * LINE_ROOM), ..Told::default() };
+    let mut files = Vec::new();
+    let is_split = keys.len() >= 2 * KEYS_OF_PART && keys_ahead.is_free();
+    let job_of = |keys: &Arc<_>| Job {
+        readers: readers.iter().map(|reader| reader.clone_ref(py)).collect(),
+        topic: topic.to_owned(),
+        keys: Arc::clone(keys),
+        begin,
+        is_growing,
     };
-    let mismatches = py.detach(|| guarded(work))?;
+    // This thread looks up the first part. The second one looks up the others, while this one makes
+    // lines.
+    let mut parts = Vec::new();
+    for keys in parts_of(keys, if is_split { KEYS_OF_PART } else { usize::MAX }) {
+        let asks = is_split && !parts.is_empty();
+        let asked = asks.then(|| keys_ahead.ask(job_of(&keys), || Job::offsets)).flatten();
+        parts.push((keys, asked));
+    }
+    let mut parts = parts.into_iter();
+    for (keys, asked) in parts.by_ref() {
+        let mut done = None;
+        if let Some(pending) = asked {
+            let outcome = py.detach(|| guarded(|| Ok(pending.end(since.elapsed()))))?;
+            done = keys_ahead.told(outcome);
+        }
+        let offsets = match done {
+            Some((offsets, _)) => offsets?,
+            None => {
+                let job = job_of(&keys);
+                py.detach(|| guarded(|| Ok(job.offsets()?)))?
+            }
+        };
+        let places = places_of(find, &mut files, offsets)?;
+        let work = || guarded(|| Ok(told.add(lines, (topic, &keys), &files, &places, most)));
+        if !py.detach(work)? || since.elapsed() > LONG {
+            break;
+        }
+    }
+    let unused = parts.filter_map(|(_, asked)| asked);
+    guarded(|| {
+        unused.for_each(|pending| keys_ahead.leave(pending));
+        Ok(())
+    })?;
     let Told { out, count, done, collisions, absent } = told;
-    Ok(((lent(out), count, mismatches), done, collisions, absent))
+    Ok(((lent(out), count, lines.mismatches), done, collisions, absent))
+}
+
+/// The keys in parts of `size`, in their order.
+fn parts_of(keys: Vec<PyBackedStr>, size: usize) -> impl Iterator<Item = Arc<Vec<PyBackedStr>>> {
+    let mut keys = keys.into_iter();
+    iter::from_fn(move || {
+        let part: Vec<_> = keys.by_ref().take(size).collect();
+        (!part.is_empty()).then(|| Arc::new(part))
+    })
 }

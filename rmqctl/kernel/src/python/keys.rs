@@ -95,8 +95,8 @@ impl IndexReader {
 pub struct Readers<'a>(Vec<&'a IndexReader>);
 
 impl<'a> Readers<'a> {
-    pub fn new(readers: &'a [PyRef<'_, IndexReader>]) -> Self {
-        Readers(readers.iter().map(|reader| &**reader).collect())
+    pub fn new(readers: impl Iterator<Item = &'a IndexReader>) -> Self {
+        Readers(readers.collect())
     }
 
     /// The physical offsets of a key's items with times from `begin` (ms) on, newest first. None if a
@@ -142,7 +142,7 @@ impl<'a> Readers<'a> {
 pub fn rows_of_key<'py>(
     py: Python<'py>,
     rows: PyRef<'_, Rows>,
-    readers: Vec<PyRef<'_, IndexReader>>,
+    readers: Vec<Py<IndexReader>>,
     find: &Bound<'py, PyAny>,
     topic: &str,
     key: &str,
@@ -150,7 +150,7 @@ pub fn rows_of_key<'py>(
     is_growing: bool,
     most: i64,
 ) -> PyResult<Option<(Bound<'py, PyList>, usize)>> {
-    let readers = Readers::new(&readers);
+    let readers = Readers::new(readers.iter().map(Py::get));
     let few = || Ok(readers.few_offsets((topic, key), begin, is_growing, &mut { STEPS })?);
     let offsets = py.detach(|| guarded(few))?;
     let Some(offsets) = offsets else { return Ok(None) };

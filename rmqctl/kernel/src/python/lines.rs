@@ -1,7 +1,6 @@
 //! The Python interface of lines: a class that makes them of the records of a log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use pyo3::buffer::PyBuffer;
@@ -9,14 +8,13 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::bytes::memory::{give, take};
-use crate::bytes::processors::has_processors;
 use crate::layouts::{QUEUE_UNIT_BYTES, QUEUE_UNIT_SIZE};
 use crate::lines::columns::{COLUMNS, Cell, Form, Spelling};
 use crate::lines::pull::{Limits, Part, Pulled, Tags, Units, pull};
 use crate::lines::rows::{Choice, Lines};
-use crate::lines::second::Outcome;
 use crate::lines::units;
-use crate::python::ahead::{self, Ahead, Job, Pending};
+use crate::python::ahead::{self, Ahead, Job};
+use crate::python::keylines::KeysAhead;
 use crate::python::memory::Memory;
 use crate::python::{bytes_of, guarded};
 use crate::record::entry::{self, Found, i32_at};
@@ -29,9 +27,6 @@ const ROOM: usize = 1 << 18;
 const LEAST_HALF: usize = 256;
 /// How many bytes a line has more than its record: a guess, used before the first line is made.
 const HEAD_BYTES: usize = 600;
-/// When the second thread was not ready in time, others probably need the processors. Then at most so
-/// many pulls are made without it. After the first such pull it is none, because waking takes time.
-const ALONE: usize = 8;
 
 /// A cell: its name, and its text if that is always the same; None: it is a column of the record.
 type NamedCell = (String, Option<Vec<u8>>);
@@ -47,15 +42,10 @@ pub struct PyLines {
     choice: Choice,
     /// The mean bytes of a line in the last pull; 0: there was none.
     line_bytes: usize,
-    /// The second thread; None until it is needed.
-    ahead: Option<Ahead>,
-    /// A job that the second thread is still working on, and for which its pull did not wait. The lock
-    /// is needed only because Python's objects are shared between threads.
-    late: Mutex<Option<Pending>>,
-    /// How many pulls are still made without the second thread, and how many will be after the next
-    /// time that it is not ready.
-    alone: usize,
-    next_alone: usize,
+    /// Makes half of a pull's lines.
+    ahead: Ahead,
+    /// Looks up keys while lines of others are made.
+    pub keys_ahead: KeysAhead,
 }
 
 #[pymethods]
@@ -93,8 +83,8 @@ impl PyLines {
         };
         let lines = Lines::new(cells, form, spelling, decompresses, checks);
         let choice = Choice { topic, queue_id, since, until };
-        let late = Mutex::new(None);
-        Ok(PyLines { lines, choice, line_bytes: 0, ahead: None, late, alone: 0, next_alone: 0 })
+        let (ahead, keys_ahead) = (Ahead::new("lines"), KeysAhead::new("keys"));
+        Ok(PyLines { lines, choice, line_bytes: 0, ahead, keys_ahead })
     }
 
     /// Lines of consecutive records, from `position` on, that begin before `limit`. It stops after
@@ -176,7 +166,8 @@ impl PyLines {
         let (mut asked, mut wanted) = (None, (most, room));
         if let Some(half) = own {
             let job = second_half(units, &part, limits, half, (most, room), &buffer, py)?;
-            asked = self.ahead.as_ref().and_then(|ahead| ahead.ask(job));
+            let lines = &self.lines;
+            asked = self.ahead.ask(job, || ahead::work(lines.clone()));
             if asked.is_some() {
                 // One more than its own half, because lines are made only of answers that another
                 // message follows.
@@ -201,25 +192,11 @@ impl PyLines {
         let (Pulled { out, count, next }, other) = py.detach(work)?;
         self.line_bytes = out.len().checked_div(count).unwrap_or(self.line_bytes);
         let follows = |half| next == first.saturating_add_unsigned(half as u64);
-        let other = match other {
-            Some(Outcome::Done((made, mismatches), job)) => {
-                drop(job);
-                self.next_alone = 0;
-                let lines = || ((lent(made.out), made.count, mismatches), made.next);
-                own.is_some_and(follows).then(lines)
-            }
-            Some(Outcome::NotBegun(job)) => {
-                drop(job);
-                self.goes_alone();
-                None
-            }
-            Some(Outcome::Late(pending)) => {
-                self.late = Mutex::new(Some(pending));
-                self.goes_alone();
-                None
-            }
-            Some(Outcome::Gone) | None => None,
-        };
+        let done = other.and_then(|outcome| self.ahead.told(outcome));
+        let other = done.and_then(|((made, mismatches), _)| {
+            let lines = || ((lent(made.out), made.count, mismatches), made.next);
+            own.is_some_and(follows).then(lines)
+        });
         Ok(((lent(out), count, self.lines.mismatches), next, other))
     }
 
@@ -262,13 +239,7 @@ impl PyLines {
     /// How many messages are one half of a pull, if a second thread should make the other half; else
     /// None.
     fn half(&mut self, limits: Limits, stored: &[u8], most: usize, room: usize) -> Option<usize> {
-        let late = self.late.get_mut().unwrap_or_else(PoisonError::into_inner);
-        *late = late.take().and_then(Pending::left);
-        if self.alone > 0 {
-            self.alone -= 1;
-            return None;
-        }
-        if late.is_some() {
+        if !self.ahead.is_free() {
             return None;
         }
         if self.line_bytes == 0 {
@@ -278,19 +249,7 @@ impl PyLines {
         let units = (stored.len() / QUEUE_UNIT_BYTES).min(most);
         let lines = (room / self.line_bytes).min(units.saturating_sub(1) / 2);
         let half = lines.checked_div(limits.messages)? * limits.messages;
-        if half < LEAST_HALF || !has_processors() {
-            return None;
-        }
-        if self.ahead.is_none() {
-            self.ahead = ahead::begin(self.lines.clone());
-        }
-        Some(half)
-    }
-
-    /// Call this when the second thread was not ready in time.
-    fn goes_alone(&mut self) {
-        self.alone = self.next_alone;
-        self.next_alone = (2 * self.alone + 1).min(ALONE);
+        (half >= LEAST_HALF).then_some(half)
     }
 }
 
