@@ -40,6 +40,7 @@ from rmqctl.errors import CannotWrite
 from tests.golden_data import tree_content
 from tests.test_engine.test_messagestore import SMALL, is_clean, small_store
 from tests.test_engine.test_putmessage import wait_for
+from tests.test_safety.support import Clock
 
 Message = MessageExtBrokerInner
 PAGE = mmap.PAGESIZE
@@ -377,7 +378,9 @@ def test_queues_that_could_not_be_opened_for_a_flush_are_forced_by_the_next(
     tmp_path: Path, disk: Disk, number: int
 ) -> None:
     """The disk was not asked. Until they are there the checkpoint stays."""
-    with begun(tmp_path / "s") as store:
+    clock = Clock()  # Messages of one millisecond would leave the checkpoint as it is.
+    with MessageStore(tmp_path / "s", SMALL, writable=True, create=True, clock=clock) as store:
+        assert store.put_message(Message("first", b"")).is_ok
         store.flush()
         store.put_message(Message("T", b"x"))
         before, service = store.checkpoint, store.writer.flusher.flush_consume_queue
