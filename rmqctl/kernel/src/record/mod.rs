@@ -6,5 +6,6 @@ pub mod indexkeys;
 pub mod keyhash;
 pub mod pairs;
 pub mod properties;
+pub mod shapes;
 pub mod text;
 pub mod topics;

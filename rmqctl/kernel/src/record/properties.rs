@@ -23,7 +23,9 @@ pub struct Properties {
     pub malformed: bool,
 }
 
-/// In each byte the bits that are 0 in a separator and in a NUL: in all bytes of at most 3.
+/// No byte of a separator, and no NUL, is larger; 0x03 has no meaning.
+pub const LARGEST_MARK: u8 = 3;
+/// In each byte the bits that are 0 in all bytes of at most [`LARGEST_MARK`].
 const SMALL: u64 = 0xfcfc_fcfc_fcfc_fcfc;
 const LOW_BITS: u64 = !HIGH_BITS;
 

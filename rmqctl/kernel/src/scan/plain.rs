@@ -18,6 +18,7 @@ use crate::record::entry::{self, Found, Record};
 use crate::record::indexkeys::each_key;
 use crate::record::keyhash::hash_code;
 use crate::record::properties::{self, Properties};
+use crate::record::shapes::Shapes;
 use crate::record::topics::{Topic, Topics};
 use crate::scan::parts::{believed, spread, windows_of};
 use crate::scan::window::{Window, body_matches};
@@ -141,6 +142,7 @@ struct Reader {
     queues: Places,
     /// The last run of each queue.
     newest: Vec<usize>,
+    shapes: Shapes,
     part: Part,
 }
 
@@ -163,7 +165,8 @@ impl Reader {
             reached: window.position,
             error: None,
         };
-        Reader { window, asked, queues: Places::new(QUEUES), newest: Vec::new(), part }
+        let (queues, newest, shapes) = (Places::new(QUEUES), Vec::new(), Shapes::default());
+        Reader { window, asked, queues, newest, shapes, part }
     }
 
     fn read(
@@ -258,7 +261,7 @@ impl Reader {
             return false;
         }
         let start = record.properties_position;
-        let found = properties::read(data, start, start + record.properties_length);
+        let found = self.shapes.read(data, start, start + record.properties_length);
         if found.delay != (0, 0) || found.multi_dispatch != (0, 0) {
             return false;
         }

@@ -5,6 +5,7 @@ use crate::record::entry::{self, Found, Record};
 use crate::record::indexkeys::{KeyPrefix, each_key};
 use crate::record::keyhash::hash_code;
 use crate::record::properties::{self, Properties};
+use crate::record::shapes::Shapes;
 use crate::record::topics::{Topic, Topics};
 use crate::scan::columns::{Extras, Ints};
 
@@ -41,6 +42,7 @@ pub struct Batch<'a, 'b> {
     pub extras: &'a mut Extras,
     pub ints: &'a mut Ints<'b>,
     pub wanted: Wanted,
+    pub shapes: Shapes,
 }
 
 impl Batch<'_, '_> {
@@ -72,7 +74,7 @@ impl Batch<'_, '_> {
         let mut tags_code = 0;
         if self.wanted.properties && record.properties_length > 0 {
             let start = record.properties_position;
-            let found = properties::read(data, start, start + record.properties_length);
+            let found = self.shapes.read(data, start, start + record.properties_length);
             if found.tags != (0, 0) {
                 tags_code = i64::from(hash_code(data, found.tags.0, found.tags.1, 0) as i32);
             }
