@@ -3,7 +3,8 @@
 
 use crate::record::indexkeys::{KeyPrefix, each_key};
 use crate::record::keyhash::hash_code;
-use crate::record::properties::{self, Properties};
+use crate::record::properties::Properties;
+use crate::record::shapes::Shapes;
 
 /// The keys of some records in the order of their index items, as parallel columns: the hash of each
 /// key, and the physical offset and store time (ms) of its record.
@@ -17,8 +18,13 @@ pub struct Keys {
 /// Parses the properties at `start..end` of a record that will be stored. None if dispatch has more to
 /// do than to make one unit and the items of its keys, or if they could not be read back.
 #[inline]
-pub fn plain_properties(record: &[u8], start: usize, end: usize) -> Option<Properties> {
-    let found = properties::read(record, start, end);
+pub fn plain_properties(
+    shapes: &mut Shapes,
+    record: &[u8],
+    start: usize,
+    end: usize,
+) -> Option<Properties> {
+    let found = shapes.read(record, start, end);
     let is_plain = found.delay == (0, 0) && found.multi_dispatch == (0, 0) && !found.malformed;
     is_plain.then_some(found)
 }

@@ -15,7 +15,8 @@ use crate::put::derived;
 use crate::put::message::{Host, Message, Origin, PREFIX, Texts, extend_properties, put, seal};
 use crate::put::storing::{Made, Row};
 use crate::record::indexkeys::KeyPrefix;
-use crate::record::properties::{self, Properties};
+use crate::record::properties::Properties;
+use crate::record::shapes::Shapes;
 
 /// Entries of the table that finds queues without a hash map.
 const RECENT: usize = 64;
@@ -150,6 +151,7 @@ pub struct Maker {
     pub record: Vec<u8>,
     /// How many records were made since [`Maker::begin`].
     made: usize,
+    shapes: Shapes,
 }
 
 impl Maker {
@@ -169,6 +171,7 @@ impl Maker {
             wanted: Vec::new(),
             record: Vec::new(),
             made: 0,
+            shapes: Shapes::default(),
         }
     }
 
@@ -303,14 +306,14 @@ impl Maker {
         let laid = self.lay(&mut record, place, position, message, queue_offset);
         self.record = record;
         let (size, start, found) = laid?;
-        Ok((size, found.unwrap_or_else(|| properties::read(&self.record, start, size))))
+        Ok((size, found.unwrap_or_else(|| self.shapes.read(&self.record, start, size))))
     }
 
     /// Does the same, but appends the record to `records`. An error may leave a part of it there.
     /// Returns the record's size, where its properties begin in it, and the properties, if they were
     /// parsed.
     fn lay(
-        &self,
+        &mut self,
         records: &mut Vec<u8>,
         place: Place,
         position: usize,
@@ -343,7 +346,8 @@ impl Maker {
             // These were checked when they were encoded.
             Texts::Entries(_) => None,
             Texts::Stored(_) => {
-                Some(derived::plain_properties(record, start + 2, size).ok_or(UNSURE)?)
+                let found = derived::plain_properties(&mut self.shapes, record, start + 2, size);
+                Some(found.ok_or(UNSURE)?)
             }
         };
         if size > place.end.saturating_sub(position) {

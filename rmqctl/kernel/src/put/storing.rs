@@ -6,7 +6,8 @@ use crate::put::derived::{self, Keys};
 use crate::put::message::seal;
 use crate::queue::units::{self, Unit};
 use crate::record::indexkeys::KeyPrefix;
-use crate::record::properties::{self, Properties};
+use crate::record::properties::Properties;
+use crate::record::shapes::Shapes;
 
 /// One stored record. `queue` is the number of its queue, in the order in which they were admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +52,7 @@ pub struct Storing {
     keys: Keys,
     /// The physical offset up to which the log is claimed.
     claimed: i64,
+    shapes: Shapes,
 }
 
 impl Storing {
@@ -124,7 +126,7 @@ impl Storing {
     #[inline]
     fn note(&mut self, file_from_offset: i64, made: &Made, record: &[u8]) {
         let row = made.row;
-        let read = || properties::read(record, made.start, row.size);
+        let read = || self.shapes.read(record, made.start, row.size);
         let found = &made.found.unwrap_or_else(read);
         let physical_offset = file_from_offset + row.position as i64;
         let (key_prefix, total) = &mut self.queues[row.queue as usize];

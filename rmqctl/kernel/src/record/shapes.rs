@@ -23,6 +23,7 @@ const MOST_BALANCE: i32 = 32;
 const ONLY_PARSED: u32 = 1 << 13;
 
 /// The shapes that one thread has seen.
+#[derive(Debug)]
 pub struct Shapes {
     known: [Shape; KNOWN],
     /// Grows with each shape that was found, and shrinks with each search in vain.
@@ -33,7 +34,7 @@ pub struct Shapes {
 
 /// A shape, as words of eight bytes. If the length is no multiple of eight, the last word overlaps the
 /// one before.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Shape {
     /// 0: none is known.
     length: usize,
