@@ -207,19 +207,22 @@ def test_absent_keys_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.Monk
     with MessageStore(tmp_path, writable=True, create=True) as written:
         put(written, "a")
     with MessageStore(tmp_path) as store:
-        calls: list[int] = []
+        # On a busy machine a call ends early, and the next one goes on where it ended.
+        done: list[int] = []
         own = store.index.lines_of_keys
 
         def counted(*asked: Any) -> Any:
-            calls.append(len(asked[3]))
-            return own(*asked)
+            made = own(*asked)
+            assert made is not None
+            done.append(made[1])
+            return made
 
         monkeypatch.setattr(store.index, "lines_of_keys", counted)
         keys = ["a", *(f"none{number}" for number in range(250)), "a"]
         said = told(query_keys(store, "t", keys, form="ndjson"))
         assert [row["type"] for row in said].count("absent_key") == 250
         assert said == one_by_one(store, "t", keys)
-        assert calls == [252]
+        assert min(done) > 0 and sum(done) == 252
 
 
 def test_a_log_file_that_is_gone_is_met_at_its_key(tmp_path: Path) -> None:

@@ -555,10 +555,14 @@ def test_a_message_of_which_only_some_keys_are_indexed_is_waited_for(
 
 def test_an_index_file_that_is_being_made_is_left_out(store: Path, tmp_path: Path) -> None:
     """It has a name before it has its length (``MappedFile#init``)."""
-    (store / "index" / "20991231235959999").touch()
+    made, other = store / "index" / "20991231235959999", store / "index" / "notes"
+    made.touch()
     assert {one.code for one in findings(store, CONFIG)} == {"index-length-mismatch"}
+    other.touch()
     live(store, tmp_path / "full", lambda: None, 1)
-    assert_clean(restored(tmp_path / "full", output=tmp_path / "new"), CONFIG)
+    new = restored(tmp_path / "full", output=tmp_path / "new")
+    assert_clean(new, CONFIG, "foreign-file")
+    assert not (new / "index" / made.name).exists() and (new / "index" / other.name).exists()
 
 
 def test_units_of_an_extension_that_come_while_it_is_copied(tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from rmqctl.errors import CannotRead, CommitLogMissing, FileLengthContradiction
 from rmqctl.operations.change.flush import flush
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.verify import ERROR, INFO, WARNING, Finding, Summary, verify
+from rmqctl.operations.verify.queueunits import UnitChecker
 from rmqctl.rows import Row
 from tests.golden_data import tree_content
 from tests.test_operations.small_store import (
@@ -79,9 +82,8 @@ def test_a_topic_that_was_deleted_and_made_again(tmp_path: Path, later: int) -> 
     assert (findings[1].queue_offset or 0) > 0
 
 
-def test_an_offset_that_was_given_twice_is_one_finding(tmp_path: Path) -> None:
-    """The units are those of the records that came first: the later ones cannot be consumed."""
-    root = tmp_path / "store"
+def given_twice(root: Path, tmp_path: Path) -> None:
+    """A store whose 40 units are those of the records that came first, and 15 have later ones."""
     put(root, "T", 40)
     put(root, "Other", 1)
     kept = tmp_path / "kept"
@@ -90,11 +92,37 @@ def test_an_offset_that_was_given_twice_is_one_finding(tmp_path: Path) -> None:
     put(root, "Other", 1)
     shutil.rmtree(root / "consumequeue/T")
     kept.rename(root / "consumequeue/T")
+
+
+def test_an_offset_that_was_given_twice_is_one_finding(tmp_path: Path) -> None:
+    """The units are those of the records that came first: the later ones cannot be consumed."""
+    root = tmp_path / "store"
+    given_twice(root, tmp_path)
     findings, _ = findings_of(root)
     assert told(findings) == [
         ("queue-offset-repeated", ERROR, "consumequeue/T/0"),
     ]
     assert (findings[0].expected, findings[0].found) == ("40", "15 records from 0")
+    assert (findings[0].queue_offset, findings[0].position) == (0, 0)
+
+
+def test_offsets_that_were_given_twice_are_told_of_a_queue_that_goes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "store"
+    given_twice(root, tmp_path)
+    real = UnitChecker._again
+
+    def then_gone(*arguments: Any) -> Generator[Finding, None, int]:
+        yield from real(*arguments)
+        raise CannotRead(path=str(root / "consumequeue/T/0/gone"), reason="it has gone")
+
+    monkeypatch.setattr(UnitChecker, "_again", then_gone)
+    findings, _ = findings_of(root)
+    assert told(findings) == [
+        ("file-removed-meanwhile", INFO, "consumequeue/T/0/gone"),
+        ("queue-offset-repeated", ERROR, "consumequeue/T/0"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -232,8 +260,10 @@ def test_a_log_that_has_lost_its_end_is_not_read_again_for_each_queue(
 
 _HOLD = """
 import sys
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from rmqctl.engine.files.lock import StoreLock
 lock = StoreLock(Path(sys.argv[1]))
 print("held", flush=True)

@@ -309,8 +309,7 @@ def read_plain_entry_of(mapped: MappedFile, position: int) -> Entry:
         is_whole(mapped, position, position + 1)
     low, high = mapped.whole
     if low <= position < high:
-        # A record that ends before the hole is final, and so is an end. Anything else may need
-        # bytes behind it.
+        # A record or an end before the hole is final. Anything else may need bytes behind it.
         entry = read_entry(mapped.buffer, position, min(high, mapped.size), physical_offset)
         is_end = isinstance(entry, End) and high - position >= END_FILE_MIN_BLANK_LENGTH
         if isinstance(entry, Record) or is_end or high >= mapped.size:

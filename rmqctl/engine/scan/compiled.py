@@ -125,7 +125,7 @@ class CompiledReader:
     ) -> Iterator[Plain]:
         """Passes over plain records from ``position`` on, up to the first record that is not plain,
         the first behind ``limit``, or a hole. The file is read, or its map used if it ``stays``, or
-        if most bytes are of bodies that nobody looks at."""
+        if records are large and nobody looks at their bodies."""
         mapped.load(position, limit)
         is_whole(mapped, position, limit)
         first, hole = mapped.whole

@@ -22,7 +22,7 @@ mod plain;
 const FILE: i64 = 1 << 30;
 
 /// Numbers that look random and are always the same (xorshift64*).
-pub struct Lots(pub u64);
+struct Lots(u64);
 
 impl Lots {
     fn next(&mut self) -> u64 {
@@ -32,7 +32,7 @@ impl Lots {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    pub fn below(&mut self, limit: usize) -> usize {
+    fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit.max(1) as u64) as usize
     }
 

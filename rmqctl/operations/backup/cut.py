@@ -127,18 +127,18 @@ def index_before(
 
     A file without a byte has just been made, and is left out. A full file whose records are all
     before the offset does not change any more, and is taken as it is. Of any other file a copy is
-    cut. Its items, slots and header may have been written at different
-    moments: only the items are kept, and the rest is made from them.
+    cut. Its items, slots and header may have been written at different moments: only the items are
+    kept, and the rest is made from them.
 
     :param copied: copies a file, the header first, so that the items that it counts are in the
         copy.
     """
 
     def opened(mapped: MappedFile) -> Content | None:
-        if not mapped.size:
-            return None
-        if not is_index_name(file.place.name) or mapped.size != geometry.file_size:
+        if not is_index_name(file.place.name):
             return Content(mapped)
+        if mapped.size != geometry.file_size:
+            return Content(mapped) if mapped.size else None
         index = IndexFile(mapped, geometry)
         if index.is_full and index.header.end_phy_offset < limit:
             return Content(mapped)

@@ -135,7 +135,8 @@ DERIVED_CODES: dict[str, Code] = {
         ERROR,
         "commitlog",
         "two records claim the same place in a queue",
-        "Only one of them can be consumed. `rmqctl walk commitlog --topic T` shows both.",
+        "At most one of them can be consumed, the one that the unit there is of. `rmqctl walk "
+        "commitlog --topic T` shows both.",
     ),
     "queue-offsets-skipped": Code(
         INFO,

@@ -173,6 +173,7 @@ class QueueChecker:
         """The findings of a queue. They end where a broker's retention removes a file in use."""
         self.step()
         if (yield from until_removed(self._root, findings)):
+            yield from state.release_repeated()
             state.queue, state.was_removed = None, True
 
     def _state(self, topic: str, queue_id: int) -> QueueState:

@@ -165,7 +165,7 @@ class UnitChecker:
                     "queue-offset-repeated",
                     first,
                     int(stretch.physical_offset[0]),
-                    None,
+                    state.position(first + state.shift),
                     repeated,
                     str(state.proven_end - state.shift),
                     str(first),

@@ -148,6 +148,7 @@ class RocksDBQueueChecker(QueueChecker):
             yield from super()._unless_removed(state, findings)
         except RocksDBUnreadable as error:
             self._unreadable = error
+            yield from state.release_repeated()
             state.queue, state.was_removed = None, True
 
     def pause(self, log_end: int) -> Iterator[Finding]:

@@ -1,15 +1,13 @@
 //! Recognises properties that have the same names and lengths as earlier ones, which is true of most
 //! in a log. Then they need not be parsed.
 
-use crate::layouts::PROPERTY_TAGS;
-use crate::record::keyhash::{HIGH_BITS, word_of};
-use crate::record::properties::small_bytes;
+use std::ops::RangeInclusive;
 
-/// The longest properties that can have a shape, in bytes and in words.
-const MOST_BYTES: usize = 160;
-const WORDS: usize = MOST_BYTES / 8;
-/// The shortest ones: they are compared word by word.
-const LEAST_BYTES: usize = 8;
+use crate::layouts::PROPERTY_TAGS;
+use crate::record::shapes::Fixed;
+
+/// Bytes of properties that can have a shape: at least a word, because words are compared.
+const LENGTHS: RangeInclusive<usize> = 8..=160;
 const SLOTS: usize = 32;
 /// Only one of so many properties without a known shape becomes a new shape, because in some logs each
 /// has its own.
@@ -27,9 +25,7 @@ pub struct Entry {
 /// plain: no name is there twice, and all bytes are ASCII.
 #[derive(Debug, Default, Clone)]
 pub struct Shape {
-    length: usize,
-    /// For each word a mask of the bytes of names and separators, and the values of these bytes.
-    words: Vec<(u64, u64)>,
+    fixed: Fixed,
     pub entries: Vec<Entry>,
     /// All names, one behind the other, and the end of each.
     pub names: Vec<u8>,
@@ -54,16 +50,7 @@ impl Shapes {
     #[inline]
     pub fn find(&self, properties: &[u8]) -> Option<&Shape> {
         let shape = self.slots.get(slot_of(properties)?)?;
-        let mut odd = 0;
-        if shape.length != properties.len() {
-            return None;
-        }
-        for (bytes, (mask, names)) in properties.chunks_exact(8).zip(&shape.words) {
-            odd |= differs(word_of(bytes), *mask, *names);
-        }
-        let (mask, names) = shape.words.last()?;
-        odd |= differs(word_of(properties.last_chunk::<8>()?), *mask, *names);
-        (odd == 0).then_some(shape)
+        shape.fixed.are_of(properties).then_some(shape)
     }
 
     /// Call this for plain properties that have no known shape. They may become a new shape.
@@ -76,15 +63,9 @@ impl Shapes {
     }
 }
 
-/// Not 0 if a word differs from that of a shape, has another separator, or is not ASCII.
-#[inline]
-fn differs(word: u64, mask: u64, names: u64) -> u64 {
-    (word ^ names) & mask | small_bytes(word) & !mask | word & HIGH_BITS
-}
-
 #[inline]
 fn slot_of(properties: &[u8]) -> Option<usize> {
-    let is_known = (LEAST_BYTES..=MOST_BYTES).contains(&properties.len());
+    let is_known = LENGTHS.contains(&properties.len());
     is_known.then(|| (properties.len() + 7 * usize::from(properties[0])) % SLOTS)
 }
 
@@ -99,15 +80,9 @@ impl Shape {
             name_ends.push(names.len() as i32);
         }
         let mask: Vec<u8> = is_value.iter().map(|value| if *value { 0 } else { 255 }).collect();
-        let mut words = Vec::with_capacity(WORDS + 1);
-        let places = (0..properties.len() - 7).step_by(8).chain([properties.len() - 8]);
-        for at in places {
-            let mask = word_of(&mask[at..at + 8]);
-            words.push((mask, word_of(&properties[at..at + 8]) & mask));
-        }
         let is_tags = |entry: &&Entry| &properties[entry.start..entry.name_end] == PROPERTY_TAGS;
         let tags = entries.iter().find(is_tags).copied();
-        Shape { length: properties.len(), words, entries, names, name_ends, tags }
+        Shape { fixed: Fixed::of(properties, &mask), entries, names, name_ends, tags }
     }
 }
 

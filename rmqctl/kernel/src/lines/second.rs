@@ -172,8 +172,8 @@ impl<J: Send + 'static, A: Send + 'static> Helper<J, A> {
         Helper { name, second: None, late: Mutex::default(), alone: 0, next_alone: 0 }
     }
 
-    /// Call this once for each call that may ask. Whether it should.
-    pub fn is_free(&mut self) -> bool {
+    /// Call this once for each call that would ask. Whether it may.
+    pub fn may_ask(&mut self) -> bool {
         let late = self.late.get_mut().unwrap_or_else(PoisonError::into_inner);
         *late = take(late).into_iter().filter_map(Pending::left).collect();
         if self.alone > 0 {
@@ -196,32 +196,34 @@ impl<J: Send + 'static, A: Send + 'static> Helper<J, A> {
     }
 
     /// Call this with what became of a job. Returns the result and the job, if the thread has done it.
-    pub fn told(&mut self, outcome: Outcome<J, A>) -> Option<(A, J)> {
+    pub fn done(&mut self, outcome: Outcome<J, A>) -> Option<(A, J)> {
         match outcome {
-            Outcome::Done(done, job) => {
-                self.next_alone = 0;
-                return Some((done, job));
-            }
-            Outcome::NotBegun(_) => self.goes_alone(),
-            Outcome::Late(pending) => {
-                self.late.get_mut().unwrap_or_else(PoisonError::into_inner).push(pending);
-                self.goes_alone();
-            }
-            Outcome::Gone => {}
+            Outcome::Done(done, job) => return Some((done, job)),
+            Outcome::Late(pending) => self.keep(pending),
+            Outcome::NotBegun(_) | Outcome::Gone => {}
         }
         None
+    }
+
+    /// Call this at the end of each call that has asked: whether the thread has done a job in time.
+    pub fn was_ready(&mut self, is_ready: bool) {
+        if is_ready {
+            self.next_alone = 0;
+            return;
+        }
+        self.alone = self.next_alone;
+        self.next_alone = (2 * self.alone + 1).min(ALONE);
     }
 
     /// Call this for a job whose result is not wanted any more. Does not wait for it.
     pub fn leave(&mut self, pending: Pending<J, A>) {
         if let Outcome::Late(pending) = pending.end(Duration::ZERO) {
-            self.late.get_mut().unwrap_or_else(PoisonError::into_inner).push(pending);
+            self.keep(pending);
         }
     }
 
-    fn goes_alone(&mut self) {
-        self.alone = self.next_alone;
-        self.next_alone = (2 * self.alone + 1).min(ALONE);
+    fn keep(&mut self, pending: Pending<J, A>) {
+        self.late.get_mut().unwrap_or_else(PoisonError::into_inner).push(pending);
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::record::indexkeys::{KeyPrefix, each_key};
 use crate::record::keyhash::hash_code;
 use crate::record::properties::Properties;
-use crate::record::shapes::Shapes;
+use crate::record::shapes::KnownShapes;
 
 /// The keys of some records in the order of their index items, as parallel columns: the hash of each
 /// key, and the physical offset and store time (ms) of its record.
@@ -19,7 +19,7 @@ pub struct Keys {
 /// do than to make one unit and the items of its keys, or if they could not be read back.
 #[inline]
 pub fn plain_properties(
-    shapes: &mut Shapes,
+    shapes: &mut KnownShapes,
     record: &[u8],
     start: usize,
     end: usize,

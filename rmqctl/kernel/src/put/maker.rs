@@ -16,7 +16,7 @@ use crate::put::message::{Host, Message, Origin, PREFIX, Texts, extend_propertie
 use crate::put::storing::{Made, Row};
 use crate::record::indexkeys::KeyPrefix;
 use crate::record::properties::Properties;
-use crate::record::shapes::Shapes;
+use crate::record::shapes::KnownShapes;
 
 /// Entries of the table that finds queues without a hash map.
 const RECENT: usize = 64;
@@ -151,7 +151,7 @@ pub struct Maker {
     pub record: Vec<u8>,
     /// How many records were made since [`Maker::begin`].
     made: usize,
-    shapes: Shapes,
+    shapes: KnownShapes,
 }
 
 impl Maker {
@@ -171,7 +171,7 @@ impl Maker {
             wanted: Vec::new(),
             record: Vec::new(),
             made: 0,
-            shapes: Shapes::default(),
+            shapes: KnownShapes::default(),
         }
     }
 

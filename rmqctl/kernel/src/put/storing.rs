@@ -7,7 +7,7 @@ use crate::put::message::seal;
 use crate::queue::units::{self, Unit};
 use crate::record::indexkeys::KeyPrefix;
 use crate::record::properties::Properties;
-use crate::record::shapes::Shapes;
+use crate::record::shapes::KnownShapes;
 
 /// One stored record. `queue` is the number of its queue, in the order in which they were admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct Storing {
     keys: Keys,
     /// The physical offset up to which the log is claimed.
     claimed: i64,
-    shapes: Shapes,
+    shapes: KnownShapes,
 }
 
 impl Storing {

@@ -85,6 +85,8 @@ pub struct Job {
     /// The earliest store time (ms).
     begin: i64,
     is_growing: bool,
+    /// When the call began.
+    since: Instant,
 }
 
 /// The physical offsets of each key's items, newest first.
@@ -95,14 +97,14 @@ pub type KeysAhead = Helper<Job, io::Result<Offsets>>;
 impl Job {
     /// Ends before the first key that has many items, and when the time is over.
     fn offsets(&self) -> io::Result<Offsets> {
-        let (readers, since) = (Readers::new(self.readers.iter().map(Py::get)), Instant::now());
+        let readers = Readers::new(self.readers.iter().map(Py::get));
         let (mut offsets, mut steps) = (Vec::with_capacity(self.keys.len()), STEPS);
         for key in &*self.keys {
             let named = (&*self.topic, &**key);
             let found = readers.few_offsets(named, self.begin, self.is_growing, &mut steps)?;
             let Some(found) = found else { break };
             offsets.push(found);
-            if since.elapsed() > LONG {
+            if self.since.elapsed() > LONG {
                 break;
             }
         }
@@ -196,7 +198,8 @@ struct Told {
 
 impl Told {
     /// Adds the lines of keys, whose records have these places. Returns whether the next keys may
-    /// follow: all of these are done, and there are not enough lines.
+    /// follow: all of these are done, there are not enough lines, and the call, which began at `since`,
+    /// has not taken too long.
     fn add(
         &mut self,
         lines: &mut Lines,
@@ -204,8 +207,8 @@ impl Told {
         files: &[LogFile],
         places: &[Vec<Place>],
         most: usize,
+        since: Instant,
     ) -> bool {
-        let since = Instant::now();
         for (key, places) in keys.iter().zip(places) {
             let named = (topic, &**key);
             let added = add_lines(lines, &mut self.out, files, places, named, most);
@@ -246,13 +249,14 @@ pub fn lines_of_keys(
     lines.mismatches = 0;
     let mut told = Told { out: take(keys.len() * LINE_ROOM), ..Told::default() };
     let mut files = Vec::new();
-    let is_split = keys.len() >= 2 * KEYS_OF_PART && keys_ahead.is_free();
+    let is_split = keys.len() >= 2 * KEYS_OF_PART && keys_ahead.may_ask();
     let job_of = |keys: &Arc<_>| Job {
         readers: readers.iter().map(|reader| reader.clone_ref(py)).collect(),
         topic: topic.to_owned(),
         keys: Arc::clone(keys),
         begin,
         is_growing,
+        since,
     };
     // This thread looks up the first part. The second one looks up the others, while this one makes
     // lines.
@@ -262,12 +266,13 @@ pub fn lines_of_keys(
         let asked = asks.then(|| keys_ahead.ask(job_of(&keys), || Job::offsets)).flatten();
         parts.push((keys, asked));
     }
-    let mut parts = parts.into_iter();
+    let (mut parts, mut is_ready) = (parts.into_iter(), false);
     for (keys, asked) in parts.by_ref() {
         let mut done = None;
         if let Some(pending) = asked {
             let outcome = py.detach(|| guarded(|| Ok(pending.end(since.elapsed()))))?;
-            done = keys_ahead.told(outcome);
+            done = keys_ahead.done(outcome);
+            is_ready |= done.is_some();
         }
         let offsets = match done {
             Some((offsets, _)) => offsets?,
@@ -277,10 +282,13 @@ pub fn lines_of_keys(
             }
         };
         let places = places_of(find, &mut files, offsets)?;
-        let work = || guarded(|| Ok(told.add(lines, (topic, &keys), &files, &places, most)));
-        if !py.detach(work)? || since.elapsed() > LONG {
+        let work = || guarded(|| Ok(told.add(lines, (topic, &keys), &files, &places, most, since)));
+        if !py.detach(work)? {
             break;
         }
+    }
+    if is_split {
+        keys_ahead.was_ready(is_ready);
     }
     let unused = parts.filter_map(|(_, asked)| asked);
     guarded(|| {

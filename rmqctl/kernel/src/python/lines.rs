@@ -192,8 +192,11 @@ impl PyLines {
         let (Pulled { out, count, next }, other) = py.detach(work)?;
         self.line_bytes = out.len().checked_div(count).unwrap_or(self.line_bytes);
         let follows = |half| next == first.saturating_add_unsigned(half as u64);
-        let done = other.and_then(|outcome| self.ahead.told(outcome));
-        let other = done.and_then(|((made, mismatches), _)| {
+        let done = other.map(|outcome| self.ahead.done(outcome));
+        if let Some(done) = &done {
+            self.ahead.was_ready(done.is_some());
+        }
+        let other = done.flatten().and_then(|((made, mismatches), _)| {
             let lines = || ((lent(made.out), made.count, mismatches), made.next);
             own.is_some_and(follows).then(lines)
         });
@@ -239,7 +242,7 @@ impl PyLines {
     /// How many messages are one half of a pull, if a second thread should make the other half; else
     /// None.
     fn half(&mut self, limits: Limits, stored: &[u8], most: usize, room: usize) -> Option<usize> {
-        if !self.ahead.is_free() {
+        if !self.ahead.may_ask() {
             return None;
         }
         if self.line_bytes == 0 {

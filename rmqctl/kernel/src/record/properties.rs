@@ -26,7 +26,7 @@ pub struct Properties {
 /// No byte of a separator, and no NUL, is larger; 0x03 has no meaning.
 pub const LARGEST_MARK: u8 = 3;
 /// In each byte the bits that are 0 in all bytes of at most [`LARGEST_MARK`].
-const SMALL: u64 = 0xfcfc_fcfc_fcfc_fcfc;
+const SMALL: u64 = u64::from_ne_bytes([!LARGEST_MARK; 8]);
 const LOW_BITS: u64 = !HIGH_BITS;
 
 /// Parses the properties at `start..end` of `data`.

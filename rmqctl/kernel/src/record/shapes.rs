@@ -5,6 +5,7 @@
 use std::array;
 use std::ops::RangeInclusive;
 
+use crate::layouts::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR};
 use crate::record::keyhash::{HIGH_BITS, word_of};
 use crate::record::properties::{self, Place, Properties, small_bytes};
 
@@ -12,7 +13,7 @@ use crate::record::properties::{self, Place, Properties, small_bytes};
 const KNOWN: usize = 16;
 /// Bytes of properties that can have a known shape.
 const LENGTHS: RangeInclusive<usize> = 8..=512;
-/// A shape that does not last is not worth noting it. So after each one at most so many others of the
+/// A shape that does not last is not worth noting. So after each one at most so many others of the
 /// same lengths are only parsed.
 const MOST_PASSED: u32 = 63;
 
@@ -24,7 +25,7 @@ const ONLY_PARSED: u32 = 1 << 13;
 
 /// The shapes that one thread has seen.
 #[derive(Debug)]
-pub struct Shapes {
+pub struct KnownShapes {
     known: [Shape; KNOWN],
     /// Grows with each shape that was found, and shrinks with each search in vain.
     balance: i32,
@@ -32,16 +33,9 @@ pub struct Shapes {
     only_parsed: u32,
 }
 
-/// A shape, as words of eight bytes. If the length is no multiple of eight, the last word overlaps the
-/// one before.
 #[derive(Debug, Default)]
 struct Shape {
-    /// 0: none is known.
-    length: usize,
-    /// The bytes of names and separators.
-    bits: Vec<u64>,
-    /// All bits of those bytes, and none of the others.
-    fixed: Vec<u64>,
+    fixed: Fixed,
     /// What parsing found, with places from the begin of the properties on.
     found: Properties,
     /// The length of the last properties that did not fit.
@@ -51,14 +45,62 @@ struct Shape {
     next_pass: u32,
 }
 
-impl Default for Shapes {
-    fn default() -> Self {
-        let known = array::from_fn(|_| Shape::default());
-        Shapes { known, balance: 0, only_parsed: 0 }
+/// The bytes that all properties of a shape have: those of names and separators.
+#[derive(Debug, Default, Clone)]
+pub struct Fixed {
+    /// 0: of no properties.
+    length: usize,
+    /// For each word of eight bytes a mask of the fixed ones, and their values. If the length is no
+    /// multiple of eight, the last word overlaps the one before.
+    words: Vec<(u64, u64)>,
+}
+
+impl Fixed {
+    /// The fixed bytes of properties of at least eight bytes. `mask` has 255 for each, and else 0.
+    pub fn of(properties: &[u8], mask: &[u8]) -> Self {
+        let places = (0..properties.len() - 7).step_by(8);
+        let last = (properties.len() % 8 != 0).then_some(properties.len() - 8);
+        let word_at = |at: usize| {
+            let mask = word_of(&mask[at..at + 8]);
+            (mask, word_of(&properties[at..at + 8]) & mask)
+        };
+        let words = places.chain(last).map(word_at).collect();
+        Fixed { length: properties.len(), words }
+    }
+
+    /// Whether properties have these bytes, and else only ASCII without separators.
+    #[inline]
+    pub fn are_of(&self, properties: &[u8]) -> bool {
+        if self.length != properties.len() {
+            return false;
+        }
+        let (Some(last), Some(&last_fixed)) = (properties.last_chunk::<8>(), self.words.last())
+        else {
+            return false;
+        };
+        let words = properties.chunks_exact(8).zip(&self.words);
+        let sum = words
+            .fold(differs(u64::from_le_bytes(*last), last_fixed), |sum, (word, fixed)| {
+                sum | differs(word_of(word), *fixed)
+            });
+        sum == 0
     }
 }
 
-impl Shapes {
+/// Not 0 if a word has another fixed byte, or among the others a separator or one that is not ASCII.
+#[inline]
+fn differs(word: u64, (mask, fixed): (u64, u64)) -> u64 {
+    (word ^ fixed) & mask | (small_bytes(word) | word) & HIGH_BITS & !mask
+}
+
+impl Default for KnownShapes {
+    fn default() -> Self {
+        let known = array::from_fn(|_| Shape::default());
+        KnownShapes { known, balance: 0, only_parsed: 0 }
+    }
+}
+
+impl KnownShapes {
     /// [`properties::read`], with the same result.
     #[inline]
     pub fn read(&mut self, data: &[u8], start: usize, end: usize) -> Properties {
@@ -66,7 +108,7 @@ impl Shapes {
         let looks = self.only_parsed == 0;
         if looks {
             let shape = &self.known[text.len() % KNOWN];
-            if shape.length == text.len() && shape.is_of(text) {
+            if shape.fixed.are_of(text) {
                 self.balance = (self.balance + WORTH).min(MOST_BALANCE);
                 return moved(&shape.found, |at| at + start);
             }
@@ -92,23 +134,6 @@ impl Shapes {
 }
 
 impl Shape {
-    /// Whether properties of this length have this shape, and values in ASCII without separators.
-    #[inline]
-    fn is_of(&self, text: &[u8]) -> bool {
-        let differs = |word: u64, bits: u64, fixed: u64| {
-            (word ^ bits) & fixed | (small_bytes(word) | word) & HIGH_BITS & !fixed
-        };
-        let words = text.chunks_exact(8).zip(&self.bits).zip(&self.fixed);
-        let mut sum =
-            words.fold(0, |sum, ((word, &bits), &fixed)| sum | differs(word_of(word), bits, fixed));
-        if let (Some(word), Some(&bits), Some(&fixed)) =
-            (text.last_chunk::<8>(), self.bits.last(), self.fixed.last())
-        {
-            sum |= differs(u64::from_le_bytes(*word), bits, fixed);
-        }
-        sum == 0
-    }
-
     /// Notes properties of another shape, if they are of a length that has come before.
     fn miss(&mut self, text: &[u8], found: &Properties, start: usize) {
         if !LENGTHS.contains(&text.len()) || found.malformed {
@@ -127,32 +152,18 @@ impl Shape {
 
     fn learn(&mut self, text: &[u8], found: Properties) {
         let mut is_name = true;
-        let fixed: Vec<u8> = text
-            .iter()
-            .map(|&byte| {
-                let is_fixed = is_name || byte <= properties::LARGEST_MARK;
-                match byte {
-                    crate::layouts::NAME_VALUE_SEPARATOR => is_name = false,
-                    crate::layouts::PROPERTY_SEPARATOR => is_name = true,
-                    _ => (),
-                }
-                if is_fixed { u8::MAX } else { 0 }
-            })
-            .collect();
-        self.fixed = words_of(&fixed);
-        let words = words_of(text).into_iter().zip(&self.fixed);
-        self.bits = words.map(|(word, fixed)| word & fixed).collect();
-        (self.length, self.found) = (text.len(), found);
+        let mask = text.iter().map(|&byte| {
+            let is_fixed = is_name || byte <= properties::LARGEST_MARK;
+            match byte {
+                NAME_VALUE_SEPARATOR => is_name = false,
+                PROPERTY_SEPARATOR => is_name = true,
+                _ => (),
+            }
+            if is_fixed { u8::MAX } else { 0 }
+        });
+        let mask: Vec<u8> = mask.collect();
+        (self.fixed, self.found) = (Fixed::of(text, &mask), found);
     }
-}
-
-/// The words of at least eight bytes, as a [`Shape`] has them.
-fn words_of(bytes: &[u8]) -> Vec<u64> {
-    let mut words: Vec<u64> = bytes.chunks_exact(8).map(word_of).collect();
-    if bytes.len() % 8 != 0 {
-        words.extend(bytes.last_chunk::<8>().map(|word| u64::from_le_bytes(*word)));
-    }
-    words
 }
 
 /// Places elsewhere; the place of what there is none of stays.
@@ -171,16 +182,25 @@ fn moved(found: &Properties, to: impl Fn(usize) -> usize) -> Properties {
 
 #[cfg(test)]
 mod tests {
-    use super::{Shapes, properties};
-    use crate::tests::Lots;
+    use super::{KnownShapes, properties};
+
+    /// Numbers below a limit, always the same ones.
+    struct Lots(u64);
+
+    impl Lots {
+        fn below(&mut self, limit: usize) -> usize {
+            self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (self.0 >> 33) as usize % limit.max(1)
+        }
+    }
 
     #[test]
     fn shapes_change_no_result() {
         let mut lots = Lots(11);
-        let (mut shapes, mut known) = (Shapes::default(), 0);
+        let (mut shapes, mut known) = (KnownShapes::default(), 0);
         for round in 0..40_000 {
             if round % 10 == 0 {
-                shapes = Shapes::default();
+                shapes = KnownShapes::default();
             }
             let mut text = any(&mut lots);
             for change in 0..8 {
@@ -194,7 +214,7 @@ mod tests {
                 let end = data.len();
                 data.extend_from_slice(b"\x01\x02");
                 let shape = &shapes.known[text.len() % super::KNOWN];
-                known += usize::from(shape.length == text.len() && shape.is_of(&text));
+                known += usize::from(shape.fixed.are_of(&text));
                 assert_eq!(shapes.read(&data, start, end), properties::read(&data, start, end));
             }
         }

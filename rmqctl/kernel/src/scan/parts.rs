@@ -14,7 +14,7 @@ use crate::bytes::memory::give;
 use crate::bytes::processors::Asker;
 use crate::layouts::{PREFIXES, RECORD_MAGIC_HEAD};
 use crate::record::entry::{self, Found};
-use crate::record::shapes::Shapes;
+use crate::record::shapes::KnownShapes;
 use crate::record::topics::Topics;
 use crate::scan::columns::{Extras, Ints};
 use crate::scan::window::{Batch, Stop, Wanted, Window};
@@ -144,7 +144,8 @@ fn read(
     ints: &mut Ints<'_>,
 ) -> Part {
     let (known, mut extras) = (topics.len(), Extras::default());
-    let mut batch = Batch { topics, extras: &mut extras, ints, wanted, shapes: Shapes::default() };
+    let mut batch =
+        Batch { topics, extras: &mut extras, ints, wanted, shapes: KnownShapes::default() };
     let (reached, stop) = batch.fill(data, window);
     Part {
         thread,

@@ -18,7 +18,7 @@ use crate::record::entry::{self, Found, Record};
 use crate::record::indexkeys::each_key;
 use crate::record::keyhash::hash_code;
 use crate::record::properties::{self, Properties};
-use crate::record::shapes::Shapes;
+use crate::record::shapes::KnownShapes;
 use crate::record::topics::{Topic, Topics};
 use crate::scan::parts::{believed, spread, windows_of};
 use crate::scan::window::{Window, body_matches};
@@ -142,7 +142,7 @@ struct Reader {
     queues: Places,
     /// The last run of each queue.
     newest: Vec<usize>,
-    shapes: Shapes,
+    shapes: KnownShapes,
     part: Part,
 }
 
@@ -165,7 +165,7 @@ impl Reader {
             reached: window.position,
             error: None,
         };
-        let (queues, newest, shapes) = (Places::new(QUEUES), Vec::new(), Shapes::default());
+        let (queues, newest, shapes) = (Places::new(QUEUES), Vec::new(), KnownShapes::default());
         Reader { window, asked, queues, newest, shapes, part }
     }
 

@@ -5,7 +5,7 @@ use crate::record::entry::{self, Found, Record};
 use crate::record::indexkeys::{KeyPrefix, each_key};
 use crate::record::keyhash::hash_code;
 use crate::record::properties::{self, Properties};
-use crate::record::shapes::Shapes;
+use crate::record::shapes::KnownShapes;
 use crate::record::topics::{Topic, Topics};
 use crate::scan::columns::{Extras, Ints};
 
@@ -42,7 +42,7 @@ pub struct Batch<'a, 'b> {
     pub extras: &'a mut Extras,
     pub ints: &'a mut Ints<'b>,
     pub wanted: Wanted,
-    pub shapes: Shapes,
+    pub shapes: KnownShapes,
 }
 
 impl Batch<'_, '_> {
