@@ -17,8 +17,8 @@ _BUSY_BYTES = 24 << 20
 
 class Wanted(NamedTuple):
     """``queues``: (topic, queue id) → physical offset at which its last record ends. ``keyed``: the
-    physical offset of the last record with keys, and how many items it has; -1: there is none, or
-    no index."""
+    physical offset of the last record with keys; -1: there is none, or no index. ``items``: how
+    many index items that record has."""
 
     queues: dict[tuple[str, int], int]
     keyed: int

@@ -135,7 +135,7 @@ DERIVED_CODES: dict[str, Code] = {
         ERROR,
         "commitlog",
         "two records claim the same place in a queue",
-        "At most one of them can be consumed, the one that the unit there is of. `rmqctl walk "
+        "At most one of them can be consumed: the one whose unit stands there. `rmqctl walk "
         "commitlog --topic T` shows both.",
     ),
     "queue-offsets-skipped": Code(
