@@ -152,7 +152,7 @@ class NotWritable(RmqctlError):
 
 
 class SystemRefused(RmqctlError):
-    """The system has refused something. ``step`` is for all reasons but the limits of a process."""
+    """The system has refused something. Some reasons have their own step (:mod:`rmqctl.limits`)."""
 
     def _filled(self, step: str) -> str:
         return super()._filled(system_step(self.values.get("reason"), step))

@@ -20,6 +20,7 @@ from rmqctl.engine.files.answers import is_one_missing
 from rmqctl.engine.files.openfiles import allow_open_files
 from rmqctl.errors import InternalError, RmqctlError
 from rmqctl.limits import system_step
+from rmqctl.lostpages import tell_of_lost_pages
 
 _COMMANDS = "rmqctl.cli.commands."
 #: Exit codes of exceptions that are not rmqctl's own errors.
@@ -126,6 +127,7 @@ def main() -> None:
     # command multiplies matrices, and without them numpy is imported in half the time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     allow_open_files(_OPEN_FILES)
+    tell_of_lost_pages()
     try:
         code = run()
     except Exception as error:

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats import layouts
+from rmqctl import lostpages
 from rmqctl.kernel.errors import KernelChoiceError, KernelMissing
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "RMQCTL_KERNEL"
 #: The version of the interface to the kernel. src/python/mod.rs has the same number.
-_INTERFACE = 24
+_INTERFACE = 25
 
 
 class Kernel(NamedTuple):
@@ -90,8 +91,11 @@ def _record_versions() -> tuple[tuple[int, int, int, int, int], ...]:
 @cache
 def _load() -> Kernel:
     try:
-        return Kernel(import_module("rmqctl.kernel._kernel"), "")
+        module = import_module("rmqctl.kernel._kernel")
     except ModuleNotFoundError:
         return Kernel(None, "it was not built")
     except ImportError as error:  # It was built for another machine.
         return Kernel(None, str(error))
+    if module.INTERFACE == _INTERFACE:
+        lostpages.begin(module)
+    return Kernel(module, "")

@@ -25,7 +25,7 @@ ROOMS = {
     "rmqctl/limits.py": set(),
     "rmqctl/shell.py": set(),
     "rmqctl/rows": {"formats", "rmqctl.rows"},
-    "rmqctl/kernel": {"formats", "rmqctl.errors", "rmqctl.kernel"},
+    "rmqctl/kernel": {"formats", "rmqctl.errors", "rmqctl.kernel", "rmqctl.lostpages"},
     "rmqctl/engine": {
         "formats",
         "rmqctl.engine",

@@ -146,7 +146,7 @@ class CompiledReader:
         try:
             found = self._scanner.plain(*where, units=wanted.units, keys=wanted.keys)
         except OSError as error:
-            raise CannotRead(path=str(mapped.path), reason=str(error)) from error
+            raise CannotRead(path=str(mapped.path), reason=error.strerror) from error
         for taken in found:
             stretch = Plain.of(self._topics, mapped.file_from_offset, taken)
             if stretch.records:

@@ -17,7 +17,7 @@ use crate::lines::second::Helper;
 use crate::python::keys::{IndexReader, Readers, STEPS};
 use crate::python::lines::{Made, PyLines, lent};
 use crate::python::records::{found_at, is_of_key};
-use crate::python::{bytes_of, guarded};
+use crate::python::{bytes_of, guarded, refused};
 use crate::record::entry::Record;
 
 /// Bytes of a record that are prefetched: most records are not longer.
@@ -275,10 +275,10 @@ pub fn lines_of_keys(
             is_ready |= done.is_some();
         }
         let offsets = match done {
-            Some((offsets, _)) => offsets?,
+            Some((offsets, _)) => offsets.map_err(refused)?,
             None => {
                 let job = job_of(&keys);
-                py.detach(|| guarded(|| Ok(job.offsets()?)))?
+                py.detach(|| guarded(|| job.offsets().map_err(refused)))?
             }
         };
         let places = places_of(find, &mut files, offsets)?;

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::index::keychain::{self, Geometry, Header, Hit, Pieces, Reached, Wanted};
-use crate::python::guarded;
 use crate::python::records::{OfKey, Rows};
+use crate::python::{guarded, refused};
 use crate::record::keyhash::{hash_code, index_hash};
 
 /// How many items one call reads at most, because Ctrl-C is not handled during the call.
@@ -58,7 +58,8 @@ impl IndexReader {
     ) -> PyResult<((i64, i32, i32), Bound<'py, PyList>)> {
         let (key_hash, begin, end, is_growing) = wanted;
         let wanted = Wanted { key_hash, begin, end, is_growing };
-        let search = || Ok(self.search(wanted, reached, &mut None, (most, &mut { STEPS }))?);
+        let most = (most, &mut { STEPS });
+        let search = || self.search(wanted, reached, &mut None, most).map_err(refused);
         let (reached, hits) = py.detach(|| guarded(search))?;
         let told = (reached.begin_timestamp, reached.index_count, reached.index_no);
         Ok((told, PyList::new(py, hits)?))
@@ -151,7 +152,8 @@ pub fn rows_of_key<'py>(
     most: i64,
 ) -> PyResult<Option<(Bound<'py, PyList>, usize)>> {
     let readers = Readers::new(readers.iter().map(Py::get));
-    let few = || Ok(readers.few_offsets((topic, key), begin, is_growing, &mut { STEPS })?);
+    let named = (topic, key);
+    let few = || readers.few_offsets(named, begin, is_growing, &mut { STEPS }).map_err(refused);
     let offsets = py.detach(|| guarded(few))?;
     let Some(offsets) = offsets else { return Ok(None) };
     let (mut found, mut collisions) = (Vec::new(), 0);

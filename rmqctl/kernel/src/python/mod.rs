@@ -22,15 +22,17 @@ mod single;
 mod stored;
 
 use std::any::Any;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
 use crate::arrow::rows;
+use crate::bytes::lost;
 use crate::bytes::pieces::Source;
 use crate::index::links;
 use crate::layouts::VERSIONS;
@@ -62,7 +64,7 @@ pyo3::create_exception!(
 );
 
 /// The version of this interface. `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 24;
+const INTERFACE: u32 = 25;
 
 /// The place in the source of the last panic, for the exception.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -74,7 +76,7 @@ static PLACE: Mutex<String> = Mutex::new(String::new());
 /// to grow). But others may write: a broker may append to the file under the map. So every length is
 /// read once into a variable, checked, and used from there. A byte that changes between two reads can
 /// make a result wrong, which the scanner then checks again, but never leads out of the slice. If a
-/// file shrinks under its map, a read ends the process with SIGBUS, as in Python.
+/// file shrinks under its map, a read ends the process (`bytes/lost.rs`).
 #[allow(unsafe_code)]
 pub fn bytes_of(buffer: &PyBuffer<u8>) -> &[u8] {
     if buffer.len_bytes() == 0 || !buffer.is_c_contiguous() {
@@ -82,6 +84,14 @@ pub fn bytes_of(buffer: &PyBuffer<u8>) -> &[u8] {
     }
     // SAFETY: the bytes are contiguous, not null, and of this length while the buffer is borrowed.
     unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) }
+}
+
+/// The exception for an error of the system's, with its number and words, as Python has them.
+pub fn refused(error: io::Error) -> PyErr {
+    let Some(code) = error.raw_os_error() else { return error.into() };
+    let text = error.to_string();
+    let words = text.split(" (os error").next().unwrap_or(&text);
+    PyOSError::new_err((code, words.to_owned()))
 }
 
 /// Turns a panic into an exception, so that it ends a command like any other bug, and never the
@@ -192,8 +202,8 @@ impl Scanner {
         let map = bytes_of(&buffer);
         // A file may have grown since it was mapped.
         let source = Source { map, file: file.as_ref(), readable: readable.min(map.len()) };
-        let parts =
-            py.detach(|| guarded(|| Ok(scanned::read(threads, source, window, &starts, asked)?)))?;
+        let work = || scanned::read(threads, source, window, &starts, asked).map_err(refused);
+        let parts = py.detach(|| guarded(work))?;
         parts.into_iter().map(|part| plain::taken(py, part, &self.threads)).collect()
     }
 }
@@ -296,6 +306,13 @@ pub fn array_of<const N: usize>(bytes: &[u8]) -> [u8; N] {
     array
 }
 
+/// From now on, when a page of a mapped file cannot be had, the process prints `before`, the file's
+/// name and `after` to stderr, and ends with the exit code `code`. Raises OSError if the system refuses.
+#[pyfunction]
+fn tell_of_lost_pages(before: String, after: String, code: i32) -> PyResult<()> {
+    Ok(lost::tell(before, after, code)?)
+}
+
 /// Panics, for the tests of how a bug in the kernel is reported.
 #[pyfunction]
 fn panic() -> PyResult<()> {
@@ -346,5 +363,6 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(store_units, module)?)?;
     module.add_function(wrap_pyfunction!(link_items, module)?)?;
     module.add_function(wrap_pyfunction!(group_by_queue, module)?)?;
+    module.add_function(wrap_pyfunction!(tell_of_lost_pages, module)?)?;
     module.add_function(wrap_pyfunction!(panic, module)?)
 }
