@@ -85,7 +85,7 @@ class CompiledReader:
             threads=tuning.threads,
         )
         self._topics = topics
-        self._most_rows = tuning.batch_records
+        self._most_rows, self._most_bytes = tuning.batch_records, tuning.batch_bytes
         self._threads = tuning.threads
         self._check = check
         self._looks_at_delays = check and not properties
@@ -203,7 +203,7 @@ class CompiledReader:
         """The position to read to, the rows of each part to make room for, and how many parts."""
         if not self._record_bytes:
             return limit, self._room, 1
-        part = min(self._record_bytes * self._most_rows * 7 // 8, _PART_BYTES)
+        part = min(self._record_bytes * self._most_rows * 7 // 8, self._most_bytes)
         parts = min(max((limit - position) // part, 1), _MOST_PARTS)
         room = min(part * 9 // 8 // self._record_bytes + 1, self._most_rows)
         if room > self._room:

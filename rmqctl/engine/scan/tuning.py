@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class ScanTuning:
     """Sizes of the scanner's steps. They change its speed, but never its results.
 
-    ``batch_records``: the most records of a batch. ``first_records``: for how many a backend makes
+    ``batch_records`` and ``batch_bytes``: the most records of a batch, and about the most bytes
+    (the pure backend has no such limit). ``first_records``: for how many a backend makes
     room at first. ``window_bytes``: the fewest and the most bytes of a window; small ones after
     damage, because more may follow, and then larger ones again. ``lane_records`` and ``lane_bytes``
     (fewest and most): the length of a lane of a chain, which must be worth the search for its
@@ -20,7 +21,8 @@ class ScanTuning:
     because it needs no memory, and threads wait for each other at the end of a window.
     """
 
-    batch_records: int = 16384
+    batch_records: int = 1 << 14
+    batch_bytes: int = 1 << 22
     first_records: int = 512
     window_bytes: tuple[int, int] = (1 << 20, 16 << 20)
     kept_bytes: int = 64 << 20
