@@ -199,7 +199,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if path.startswith(_BOTH_ENGINES) and not getattr(
         metafunc.function, "is_hypothesis_test", False
     ):
-        metafunc.fixturenames.insert(0, "engine")
         metafunc.parametrize("engine", _engines(), indirect=True)
     is_long = metafunc.definition.get_closest_marker("nightly")
     if seeds.is_deep() and "chance" in metafunc.fixturenames and not is_long:
@@ -214,11 +213,13 @@ def _engines() -> list[str]:
     return ["pure"] if kernel.usable().module is None else ["compiled", "pure"]
 
 
-@pytest.fixture
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The engine with which a test of :data:`_BOTH_ENGINES` runs."""
-    engine: str = request.param
-    monkeypatch.setenv(kernel.VARIABLE, engine)
+@pytest.fixture(autouse=True)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """The engine with which a test of :data:`_BOTH_ENGINES` runs; none for other tests. All have
+    this fixture, because pytest sets up none that is added when parameters are made."""
+    engine: str | None = getattr(request, "param", None)
+    if engine is not None:
+        monkeypatch.setenv(kernel.VARIABLE, engine)
     return engine
 
 

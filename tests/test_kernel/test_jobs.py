@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from rmqctl import kernel
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.scan import compiled as backend
+from rmqctl.engine.scan import tuning
 from rmqctl.engine.scan.backend import backends
 from rmqctl.engine.scan.plain import Plain, PlainWanted
 from rmqctl.engine.scan.scanner import Batch, Scanner
 from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
-from rmqctl.operations.verify import verify
+from rmqctl.operations.verify import run, verify
 from tests.conftest import Golden
 from tests.golden_data import (
     DAMAGE_CASES,
@@ -39,11 +41,14 @@ from tests.test_cli.conftest import Cli
 pytestmark = pytest.mark.usefixtures("compiled")
 #: Who scans: the variable's value, and the threads.
 ENGINES = [("pure", 1), ("compiled", 3)]
+SMALL = partial(ScanTuning, batch_bytes=8000)
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of some records, so that a golden store has many of them."""
+    for module in (run, tuning):
+        monkeypatch.setattr(module, "ScanTuning", SMALL)
     monkeypatch.setattr(backend, "_PART_BYTES", 8000)
     monkeypatch.setattr(backend, "_PASSED_BYTES", 3000)
     monkeypatch.setattr(backend, "_CLOSELY", 700)
@@ -159,7 +164,7 @@ def test_parts_are_the_same_for_any_number_of_threads(golden: Golden) -> None:
     sizes = []
     for threads in (1, 2, 5, 8):
         with MessageStore(golden("basic"), broker_conf("basic")) as store:
-            scan = Scanner(store.commit_log, tuning=ScanTuning(threads=threads))
+            scan = Scanner(store.commit_log, tuning=SMALL(threads=threads))
             batches = [entry for entry in scan.scan() if isinstance(entry, Batch)]
             assert all(a.end_offset <= int(b.physical_offset[0]) for a, b in pairwise(batches))
             sizes.append([len(batch) for batch in batches])

@@ -3,6 +3,7 @@ what it notes of them is what batches of them say."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -90,7 +91,7 @@ def assert_same(log: CommitLog, tuning: ScanTuning = DEFAULT) -> int:
         expected, _ = derived(Scanner(log, check=check, backend=backends()["pure"]), None)
         # Records of this size, on average, are read through the map.
         for threads, mapped in ((1, 1), (3, 1 << 40)):
-            steps = ScanTuning(tuning.batch_records, 5, tuning.window_bytes, threads=threads)
+            steps = replace(tuning, first_records=5, threads=threads)
             scan = Scanner(log, check=check, tuning=steps, backend=backends()["compiled"])
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(backend, "_MAPPED_RECORD", mapped)

@@ -1,0 +1,12 @@
+"""The tests here run with the engine that their names say."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqctl import kernel
+
+
+def test_the_engine_is_the_one_of_the_name(request: pytest.FixtureRequest, engine: str) -> None:
+    assert f"[{engine}]" in request.node.name
+    assert (kernel.module() is None) is (engine == "pure")
