@@ -189,8 +189,8 @@ class LogNotForced(CannotWrite):
     """The log could not be forced to disk. The system may have dropped what it could not write, so
     no later flush makes up for it."""
 
-    template = "{path}: the log could not be forced to disk ({reason}), and takes nothing more."
-    step = "Check the disk and its free space, and open the store anew."
+    template = "{path}: the log could not be forced to disk ({reason}): open the store anew."
+    step = "Check the disk and its free space first."
 
 
 class NoFileToWrite(CannotWrite):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from formats.constants import LONG_MAX
-from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rmqctl.engine.write import storeflusher
+from tests.forcing import patch_fdatasync
 from tests.test_safety.support import TIME, Clock, fill_files, message, small_config
 
 CONFIG = small_config(log=1 << 12, queue=2000, items=1000)
@@ -176,13 +175,15 @@ def test_a_clock_that_is_set_back_while_the_queues_are_on_their_way_to_disk(
         store.flush()
         assert said() > back
 
-        def meanwhile(files: Iterable[Path], *, may_be_gone: bool = False) -> None:
-            sync_files(files, may_be_gone=may_be_gone)
+        def meanwhile(path: Path, force: Callable[[], None]) -> None:
+            force()
+            if "consumequeue" not in path.parts:
+                return
             monkeypatch.undo()
             clock.now = back
             assert store.put_message(message(5), flush=False).is_ok
 
-        monkeypatch.setattr(storeflusher, "sync_files", meanwhile)
+        patch_fdatasync(monkeypatch, meanwhile)
         store.writer.flusher.flush_consume_queue.finish()
         assert said() <= clock.now
         store.flush()

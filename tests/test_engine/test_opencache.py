@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.files.dirty import Unsynced
 from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile
@@ -156,9 +157,17 @@ def test_a_writers_file_that_is_gone_cannot_be_read(tmp_path: Path) -> None:
         files.find(4096)
 
 
+def taken(unsynced: Unsynced, least_pages: int = 0) -> set[Path]:
+    """What would be forced to disk now."""
+    unsynced.take(least_pages)
+    paths, unsynced.taken = unsynced.taken, set()
+    return paths
+
+
 def test_what_was_stored_is_synced_though_its_map_is_gone(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
-    files = MappedFileQueueWriter(tmp_path / "log", 4096, tmp_path, keep=1)
+    unsynced = Unsynced()
+    files = MappedFileQueueWriter(tmp_path / "log", 4096, tmp_path, keep=1, unsynced=unsynced)
     paths = []
     for number in range(4):
         mapped = files.append_file(number * 4096)
@@ -166,11 +175,11 @@ def test_what_was_stored_is_synced_though_its_map_is_gone(tmp_path: Path) -> Non
         paths.append(mapped.path)
     del mapped
     assert opened_below(tmp_path)[1] == 1
-    assert files.take_unsynced() == set(paths)
-    assert files.take_unsynced() == set()
+    assert taken(unsynced) == set(paths)
+    assert taken(unsynced) == set()
     files.file(1).write(8, b"y")
-    assert files.take_unsynced(2) == set(), "one page is not two"
-    assert files.take_unsynced(1) == {paths[1]}
+    assert taken(unsynced, 2) == set(), "one page is not two"
+    assert taken(unsynced, 1) == {paths[1]}
 
 
 # --- stores ------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from rmqctl.engine.write import batch, onecall, single, storewriter
 from rmqctl.engine.write.bulk import PlainMessage
 from rmqctl.errors import TopicNotAllowed
 from tests.seeds import times
+from tests.test_engine.test_opencache import taken
 from tests.test_kernel.alike import assert_alike, files_of
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -314,11 +315,11 @@ def test_what_two_maps_of_a_file_have_stored_is_flushed(
         for _ in range(2):
             store.put_messages([sent], flush=False)
             store.put_message(sent, flush=False)
-            assert store.queues.take_unsynced() == {file}
+            assert taken(store.queues.unsynced) == {file}
             store.put_messages([sent], flush=False)
-            assert store.queues.take_unsynced() == {file}
+            assert taken(store.queues.unsynced) == {file}
             store.put_message(sent, flush=False)
-            assert store.queues.take_unsynced() == {file}
+            assert taken(store.queues.unsynced) == {file}
 
 
 def test_an_answer_says_all_whenever_it_is_asked(

@@ -31,7 +31,8 @@ from hypothesis.stateful import (
 )
 
 from formats import constants
-from rmqctl.engine.files.filequeue import FileEntry, sync_files
+from rmqctl.engine.files.durable import MayLose, sync_files
+from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
@@ -257,11 +258,11 @@ class StoreModel(RuleBasedStateMachine):
     def log_files(self) -> list[FileEntry]:
         return self.store.commit_log.files.entries
 
-    def sync_files(self, paths: Iterable[Path]) -> None:
+    def sync_files(self, paths: Iterable[Path], loser: MayLose) -> None:
         """Does it, and remembers what the disk has of each file then."""
         listed = list(paths)
         content = {path: path.read_bytes() for path in listed}
-        sync_files(listed)
+        sync_files(listed, loser=loser)
         self.on_disk |= content
 
     @invariant()
@@ -348,8 +349,8 @@ MUTANTS = {
     "a file that is full is not synced": (
         CommitLogWriter,
         "flush",
-        "sync_files([entry.path])",
-        "if end < entry.file_from_offset + entry.size: sync_files([entry.path])",
+        "sync_files([entry.path], loser=self)",
+        "if end < entry.file_from_offset + entry.size: sync_files([entry.path], loser=self)",
     ),
 }
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from formats.remotingcodes import RequestCode, ResponseCode
-from rmqctl.engine.files.filequeue import sync_files
-from rmqctl.engine.log import logwriter
 from rmqctl.engine.messagestore import WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner as Message
 from rmqctl.engine.state.checkpoint import read_checkpoint
@@ -23,6 +20,7 @@ from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.frames import FrameReader, encode_frame
+from tests.forcing import fail_fdatasync, patch_fdatasync
 from tests.test_replicate.live import CONFIG, live
 from tests.test_serve.dialogue import Dialogue
 from tests.test_serve.test_ha import SEND
@@ -45,10 +43,6 @@ def dialogue_of(store: WritableStore) -> Dialogue:
 
 def is_sent(dialogue: Dialogue, body: bytes = b"x") -> bool:
     return dialogue.client().ask(RequestCode.SEND_MESSAGE_V2, body, **SEND).code == 0
-
-
-def failing(paths: object, *, may_be_gone: bool = False) -> None:
-    raise OSError(errno.EIO, "Input/output error")
 
 
 @pytest.mark.parametrize("answers_first", [True, False])
@@ -85,7 +79,7 @@ def test_what_is_sent_to_a_disk_that_has_failed_is_not_stored(
     """Who is told so sends again, and all of it would be there after the next start."""
     dialogue = Dialogue(Served.of(store))
     assert is_sent(dialogue)
-    monkeypatch.setattr(logwriter, "sync_files", failing)
+    fail_fdatasync(monkeypatch, "commitlog")
     assert not is_sent(dialogue)
     end = store.commit_log.write_offset
     assert not is_sent(dialogue) and store.commit_log.write_offset == end
@@ -96,7 +90,7 @@ def test_what_has_not_reached_a_disk_that_fails_is_the_last(
 ) -> None:
     dialogue = dialogue_of(store)
     assert is_sent(dialogue, b"last")
-    monkeypatch.setattr(logwriter, "sync_files", failing)
+    fail_fdatasync(monkeypatch, "commitlog")
     with pytest.raises(OSError):
         store.writer.flusher.flush_real_time.work()
     monkeypatch.undo()
@@ -120,7 +114,7 @@ def test_nothing_is_delivered_to_a_disk_that_has_failed(
         dialogue = Dialogue(served, delivery=Delivery(store))
         delayed = Message("orders", b"later", properties={"DELAY": "1"})
         assert store.put_message(delayed).is_ok and store.put_message(delayed).is_ok
-        monkeypatch.setattr(logwriter, "sync_files", failing)
+        fail_fdatasync(monkeypatch, "commitlog")
         assert store.put_message(Message("orders", b"x"), flush=False).is_ok
         with pytest.raises(CannotWrite):
             store.flush_log()
@@ -187,18 +181,17 @@ def test_a_stop_leaves_nothing_behind(tmp_path: Path) -> None:
     root = tmp_path / "store"
     synced: list[Path] = []
 
-    def sync(paths: Iterable[Path]) -> None:
-        known = list(paths)
-        sync_files(known)
-        synced.extend(known)
+    def sync(path: Path, force: Callable[[], None]) -> None:
+        force()
+        synced.append(path)
 
     with live(root, NEVER, answers_first=True) as master:
         assert send_to(master.port) == 0
         assert master.store.writer.flusher.behind > 0
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(logwriter, "sync_files", sync)
+            patch_fdatasync(patch, sync)
             master.stop()
-    assert [path.parent.name for path in synced] == ["commitlog"]
+    assert [path.parent.name for path in synced].count("commitlog") == 1
     assert not (root / "abort").exists()
     checkpoint = read_checkpoint(root / "checkpoint")
     with WritableStore(root, CONFIG) as again:
@@ -217,7 +210,7 @@ def test_a_log_that_does_not_reach_the_disk_is_told_once(
     ):
         assert send_to(master.port) == 0
         wait_for(lambda: master.store.writer.flusher.behind == 0)
-        monkeypatch.setattr(logwriter, "sync_files", failing)
+        fail_fdatasync(monkeypatch, "commitlog")
         # The one that finds out.
         assert send_to(master.port) == 0
         wait_for(lambda: bool(master.troubles))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from formats.remotingcodes import RequestCode, ResponseCode
-from rmqctl.engine.files.filequeue import sync_files
-from rmqctl.engine.log import logwriter
 from rmqctl.engine.messagestore import WritableStore
 from rmqctl.engine.state.checkpoint import read_checkpoint
-from rmqctl.engine.write import storeflusher
 from rmqctl.errors import CannotWrite
 from rmqctl.serve.processors.request import Served
+from tests.forcing import fail_fdatasync, patch_fdatasync
 from tests.test_replicate.live import CONFIG, live
 from tests.test_serve.dialogue import Dialogue
 from tests.test_serve.test_ha import SEND
@@ -29,15 +26,12 @@ def test_what_the_disk_did_not_take_is_shown_to_nobody(
     """A crash would take it away, and another message come to its place: a consumer that had it
     would pass over that one."""
 
-    def fail(paths: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     store = WritableStore(tmp_path / "store", CONFIG, create=True)
     try:
         dialogue = Dialogue(Served.of(store))
         client = dialogue.client()
         assert client.ask(RequestCode.SEND_MESSAGE_V2, b"safe", **SEND).code == 0
-        monkeypatch.setattr(logwriter, "sync_files", fail)
+        fail_fdatasync(monkeypatch, "commitlog")
         lost = client.ask(RequestCode.SEND_MESSAGE_V2, b"lost", **SEND)
         assert lost.code == ResponseCode.SYSTEM_ERROR
         # The store has both, and the consumer gets one.
@@ -74,12 +68,11 @@ def test_queues_go_to_disk_while_a_store_is_served(
     root = tmp_path / "store"
     synced: set[Path] = set()
 
-    def sync(paths: Iterable[Path], *, may_be_gone: bool = False) -> None:
-        known = set(paths)
-        sync_files(known, may_be_gone=may_be_gone)
-        synced.update(known)
+    def sync(path: Path, force: Callable[[], None]) -> None:
+        force()
+        synced.add(path)
 
-    monkeypatch.setattr(storeflusher, "sync_files", sync)
+    patch_fdatasync(monkeypatch, sync)
     with live(root, AT_ONCE) as master:
         for _ in range(3):
             synced.clear()
@@ -101,16 +94,10 @@ def test_queues_go_to_disk_while_a_store_is_served(
 def test_a_disk_that_does_not_take_the_queues_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tries: list[object] = []
-
-    def fail(paths: object, *, may_be_gone: bool = False) -> None:
-        tries.append(paths)
-        raise OSError(errno.EIO, "Input/output error")
-
     # Nor is it closed as if nothing had been.
     with pytest.raises(CannotWrite), live(tmp_path / "store", AT_ONCE) as master:
         with monkeypatch.context() as patch:
-            patch.setattr(storeflusher, "sync_files", fail)
+            tries = fail_fdatasync(patch, "consumequeue")
             master.put(1)
             wait_for(lambda: bool(master.troubles))
         # Once it has failed it fails for good: what the system has dropped no other flush brings.

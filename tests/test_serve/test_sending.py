@@ -7,7 +7,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,6 @@ from hypothesis import strategies as st
 
 from formats.remotingcodes import CommandFlag, RequestCode, ResponseCode
 from formats.text import hash_map_order
-from rmqctl.engine.files import filequeue
-from rmqctl.engine.log import logwriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.record import Record
@@ -44,6 +42,7 @@ from rmqctl.serve.processors.table import WRITERS
 from rmqctl.serve.state.accounts import Account, Accounts, Addresses, Perm
 from rmqctl.serve.state.owntopics import BrokerSwitches
 from rmqctl.serve.wire.frames import encode_frame
+from tests.forcing import fail_fdatasync, patch_fdatasync
 from tests.seeds import times
 from tests.test_serve.dialogue import Client, Dialogue, json_of
 
@@ -518,14 +517,13 @@ def test_one_flush_serves_all_that_are_stored_together(
     store = dialogue.served.store
     assert isinstance(store, WritableStore)
     synced: list[Path] = []
-    sync = filequeue.sync_files
 
-    def counted(paths: Iterable[Path], **how: Any) -> None:
-        synced.extend(paths)
-        sync(synced[-1:], **how)
+    def counted(path: Path, force: Callable[[], None]) -> None:
+        synced.append(path)
+        force()
 
     assert send(dialogue.client()).code == 0
-    monkeypatch.setattr(logwriter, "sync_files", counted)
+    patch_fdatasync(monkeypatch, counted)
     # With each flush that would be one more.
     monkeypatch.setattr(storeflusher, "write_checkpoint", lambda *_: pytest.fail("a checkpoint"))
     taken: list[puts.Put] = []
@@ -549,11 +547,8 @@ def test_a_disk_that_fails_is_no_message_stored(
     """What clients are told has the system's words, and no path. It stays so when the disk does
     not fail any more: nobody knows what it has lost."""
 
-    def fails(*_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     with monkeypatch.context() as patch:
-        patch.setattr(logwriter, "sync_files", fails)
+        fail_fdatasync(patch, "commitlog")
         answers = [send(dialogue.client())]
     answers += [send(dialogue.client())]
     assert [(answer.code, answer.remark) for answer in answers] == [

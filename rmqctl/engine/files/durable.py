@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+import stat
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from rmqctl.engine.files.owner import hand_over_tree
 from rmqctl.engine.files.unfinished import BESIDE
@@ -20,6 +21,20 @@ P = TypeVar("P", Path, str)
 NOT_OPENED = (errno.EMFILE, errno.ENFILE)
 #: Threads that force many files to disk, at most, and files that are worth a thread.
 _SYNCED_AT_ONCE, _SYNCED_BY_ONE = 16, 4
+#: What the system says where a file is gone, or something else (ENXIO: a socket) has its place.
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
+
+
+class MayLose(Protocol):
+    """Somebody who keeps what the disk has said when it failed."""
+
+    lost: OSError | None
+
+
+def raise_lost(loser: MayLose) -> None:
+    """:raises OSError: the disk has failed before."""
+    if loser.lost is not None:
+        raise OSError(*loser.lost.args)
 
 
 class ReplacedInDoubt(CannotWrite):
@@ -68,23 +83,73 @@ def sync_directories(root: Path, on_disk: dict[str, list[str]] | None = None) ->
     on_disk.update(new)
 
 
+def sync_files(
+    paths: Iterable[Path], *, may_be_gone: bool = False, loser: MayLose | None = None
+) -> None:
+    """Forces files to disk by their paths, and the names in directories (:func:`sync_each`).
+
+    :param may_be_gone: skip paths that retention has removed meanwhile, and those of queues that
+        could not be made because something else has their place.
+    :param loser: keeps the error of a disk that failed, also where an interrupt comes instead.
+    :raises OSError: the disk failed. All threads have ended then.
+    """
+    sync_each(list(paths), lambda path: _sync_file(path, may_be_gone, loser))
+
+
+def _sync_file(path: Path, may_be_gone: bool, loser: MayLose | None) -> None:
+    descriptor = -1
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            os.fsync(descriptor)  # fdatasync of a directory need not cover its names.
+        elif stat.S_ISREG(mode) or not may_be_gone:
+            os.fdatasync(descriptor)
+    except OSError as error:
+        if descriptor < 0 and may_be_gone and error.errno in _NOT_THERE:
+            return
+        if loser is not None and error.errno not in NOT_OPENED:
+            # Without a call before: there an interrupt that waits would take the error's place.
+            loser.lost = error
+        raise
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
 def sync_each(paths: Sequence[P], sync: Callable[[P], None]) -> None:
     """Calls ``sync`` with each path. Of many, several are forced at a time: one commit of a file
     system's journal serves them all. Raises what ``sync`` raises, when all threads have ended; of
-    several errors one of the disk, which tells of lost pages once, before a limit of open files."""
+    several errors one of the disk, which tells of lost pages once, before a limit of open files.
+    An interrupt waits for what is on its way, too."""
     threads = min(len(paths) // _SYNCED_BY_ONE, _SYNCED_AT_ONCE)
     if threads < 2:
         for path in paths:
             sync(path)
         return
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    is_over = False
 
     def sync_some(part: Sequence[P]) -> None:
         for path in part:
+            if is_over:
+                return
             sync(path)
 
-    with ThreadPoolExecutor(threads) as pool:
-        parts = [pool.submit(sync_some, paths[at::threads]) for at in range(threads)]
+    pool, parts = ThreadPoolExecutor(threads), list[Future[None]]()
+    interrupt: BaseException | None = None
+    while True:
+        try:
+            while len(parts) < threads and interrupt is None:
+                parts.append(pool.submit(sync_some, paths[len(parts) :: threads]))
+            pool.shutdown()
+            break
+        except BaseException as caught:
+            is_over, interrupt = True, caught
+    if interrupt is not None:
+        raise interrupt
     errors = [error for part in parts if (error := part.exception()) is not None]
     if errors:
         raise min(errors, key=lambda error: getattr(error, "errno", None) in NOT_OPENED)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import stat
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from formats.constants import LONG_MAX
-from rmqctl.engine.files.durable import sync_each
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import NOT_REGULAR, scan_names
@@ -245,36 +242,3 @@ def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:
     for entry, following in zip_longest(entries, entries[1:]):
         end = None if following is None else following.file_from_offset - entry.file_from_offset
         yield entry if end is None or entry.size <= end else entry._replace(size=end)
-
-
-#: What the system says where a file is gone, or something else (ENXIO: a socket) has its place.
-_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
-
-
-def sync_files(paths: Iterable[Path], *, may_be_gone: bool = False) -> None:
-    """Forces files to disk by their paths, and the names in directories
-    (:func:`~rmqctl.engine.files.durable.sync_each`).
-
-    :param may_be_gone: skip paths that retention has removed meanwhile, and those of queues that
-        could not be made because something else has their place.
-    :raises OSError: the disk failed. All threads have ended then.
-    """
-    sync_each(list(paths), lambda path: _sync_file(path, may_be_gone))
-
-
-def _sync_file(path: Path, may_be_gone: bool) -> None:
-    try:
-        # O_NONBLOCK: opening a FIFO must not wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if not may_be_gone or error.errno not in _NOT_THERE:
-            raise
-        return
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            os.fsync(descriptor)  # fdatasync of a directory need not cover its names.
-        elif stat.S_ISREG(mode) or not may_be_gone:
-            os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,13 +8,9 @@ import os
 from pathlib import Path
 
 from rmqctl.engine.files.advice import expect_readers
-from rmqctl.engine.files.dirty import DirtyRange, Unsynced, take_unsynced
-from rmqctl.engine.files.filequeue import (
-    FILE_NAME_DIGITS,
-    FileEntry,
-    MappedFileQueue,
-    sync_files,
-)
+from rmqctl.engine.files.dirty import DirtyRange, Unsynced
+from rmqctl.engine.files.durable import raise_lost, sync_files
+from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS, FileEntry, MappedFileQueue
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.writing import Forced, remove_file
 from rmqctl.errors import CannotRead, CannotWrite
@@ -22,7 +18,7 @@ from rmqctl.errors import CannotRead, CannotWrite
 
 class MappedFileQueueWriter(MappedFileQueue):
     """The files of one directory, open for writing. What was not flushed stays noted for
-    :meth:`take_unsynced` after :meth:`close`.
+    :meth:`sync` after :meth:`close`.
 
     :param root: the directory below which no link is followed.
     :param unsynced: takes the paths of files with bytes that are not on disk; entries outlive the
@@ -46,7 +42,7 @@ class MappedFileQueueWriter(MappedFileQueue):
         #: flush: most queues have one file, and are made with one wait for the disk less. Names of
         #: later files never wait: a power loss could keep such a file and lose the one before it.
         self.names_wait = False
-        self._unsynced: Unsynced = {} if unsynced is None else unsynced
+        self._unsynced = Unsynced() if unsynced is None else unsynced
         #: By offset: files that have disk blocks already, and no name yet.
         self._ahead: dict[int, MappedFile] = {}
 
@@ -163,7 +159,7 @@ class MappedFileQueueWriter(MappedFileQueue):
             path = self.entries[-1].path
             self._open.forget(self._offsets[-1])
             remove_file(self.root_of(path), path)
-            self._unsynced.pop(path, None)
+            self._unsynced.clean(path)
             self._offsets = self._offsets[:-1]
             self.entries = self.entries[:-1]
 
@@ -173,17 +169,13 @@ class MappedFileQueueWriter(MappedFileQueue):
         if self.min_offset <= place < self.end_offset and self.index_of(place) < 0:
             self.remove_from(place)
 
-    def take_unsynced(self, least_pages: int = 0) -> set[Path]:
-        """:func:`~rmqctl.engine.files.dirty.take_unsynced` of these files. Not for queues that
-        share one ``unsynced``: it would take the files of all of them."""
-        return take_unsynced(self._unsynced, least_pages)
-
     def sync(self) -> None:
         """Forces the dirty files to disk. Nobody may store into them meanwhile.
 
-        :raises OSError: the disk failed; the files stay noted as dirty.
+        :raises OSError: the disk failed, now or before; the files stay noted as dirty.
         """
+        raise_lost(self._unsynced)
         paths = [entry.path for entry in self.entries if entry.path in self._unsynced]
-        sync_files(paths)
+        sync_files(paths, loser=self._unsynced)
         for path in paths:
-            self._unsynced.pop(path).end = 0
+            self._unsynced.clean(path)

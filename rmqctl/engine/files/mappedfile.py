@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rmqctl.engine.files.advice import expect_zeros, want_all
 from rmqctl.engine.files.dirty import DirtyRange, Unsynced
+from rmqctl.engine.files.durable import raise_lost
 from rmqctl.engine.files.extents import (
     ZEROS,
     allocate,
@@ -89,7 +90,7 @@ class MappedFile:
         self._reserved: set[int] = set()
         self._allocated = (0, 0)  # The range of the chunks that were reserved last.
         self._forgotten = 0
-        self._unsynced: Unsynced = {} if unsynced is None else unsynced
+        self._unsynced = Unsynced() if unsynced is None else unsynced
         self._dirty = self._unsynced.get(path) or DirtyRange()
         #: A range that is known to have no hole (:mod:`rmqctl.engine.files.holes`).
         self.whole = (0, 0)
@@ -291,17 +292,22 @@ class MappedFile:
     def flush(self) -> None:
         """Forces what was stored since the last flush to disk (``MappedFile#flush``).
 
-        :raises OSError: the disk failed; the bytes must not be taken for durable.
+        :raises OSError: the disk failed, now or before; the bytes must not be taken for durable.
         """
+        raise_lost(self._unsynced)
         start, end = self._dirty.start, self._dirty.end
         if not end:
             return
-        self._dirty.end = 0
-        self._unsynced.pop(self.path, None)
         try:
+            self._unsynced.clean(self.path)
             # As good as msync of these pages; mmap.flush would hold the GIL meanwhile.
             os.fdatasync(self.descriptor)
-        except OSError:
+        except OSError as error:
+            # Without a call before: there an interrupt that waits would take the error's place.
+            self._unsynced.lost = error
+            self.mark_dirty(start, end)
+            raise
+        except BaseException:
             self.mark_dirty(start, end)
             raise
 

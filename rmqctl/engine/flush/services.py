@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from rmqctl.engine.flush.thread import ServiceThread
 from rmqctl.engine.log.logwriter import CommitLogWriter
@@ -76,7 +77,9 @@ class GroupCommitService(ServiceThread):
         self._log = log
         self._flushed = flushed
         self._lock = threading.Lock()
-        self._leading = threading.Lock()
+        #: Held by who flushes for all. It knows its owner, who gives it back also after an
+        #: interrupt that came just when it was got.
+        self._leading = threading.RLock()
         self._requests_write: list[GroupCommitRequest] = []
 
     @property
@@ -95,12 +98,14 @@ class GroupCommitService(ServiceThread):
         :raises OSError: the disk failed.
         """
         self.put_request(request)
-        if not self.is_running and self._leading.acquire(timeout=request.remaining):
-            try:
-                if not request.is_done:
-                    self.work()
-            finally:
-                self._leading.release()
+        try:
+            leads = not self.is_running and self._leading.acquire(timeout=request.remaining)
+            if leads and not request.is_done:
+                self.work()
+        finally:
+            with suppress(RuntimeError):  # It is not held, or not any more.
+                while True:
+                    self._leading.release()
         return request.wait()
 
     def work(self) -> None:

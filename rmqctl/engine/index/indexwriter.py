@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import DEFAULT_MAX_INDEX_NUM
 from formats.geometry import Geometry
+from rmqctl.engine.files.dirty import Unsynced
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.writing import Forced, remove_file
 from rmqctl.engine.index.header import IndexHeader, first_header
@@ -77,6 +78,8 @@ class IndexServiceWriter(IndexService):
         super().__init__(directory, geometry)
         self._is_new = is_new
         self.root = root
+        #: Its files that are not on disk.
+        self.unsynced = Unsynced()
         #: Called before a full file is forced to disk: the records it names must be there first.
         self.before_flush: Callable[[], object] = lambda: None
         #: End timestamp of the newest file that was forced to disk; 0: none was. That happens when
@@ -90,7 +93,7 @@ class IndexServiceWriter(IndexService):
     def last(self) -> IndexFileWriter | None:
         """The newest file, open for writing; None when there is none."""
         if self.newest is None and self.paths:
-            mapped = MappedFile.open_writable(self.root, self.paths[-1])
+            mapped = self._map(self.paths[-1])
             self.newest = IndexFileWriter(mapped, self.geometry)
         return self.newest
 
@@ -98,13 +101,17 @@ class IndexServiceWriter(IndexService):
         """Opens one file for writing. This service has it open nowhere else then; the caller closes
         it."""
         self.close()
-        return IndexFileWriter(MappedFile.open_writable(self.root, path), self.geometry)
+        return IndexFileWriter(self._map(path), self.geometry)
+
+    def _map(self, path: Path) -> MappedFile:
+        return MappedFile.open_writable(self.root, path, unsynced=self.unsynced)
 
     def remove(self, path: Path) -> None:
         """Removes a file for good. Raises what
         :func:`~rmqctl.engine.files.writing.remove_file` raises."""
         self.close()
         remove_file(self.root, path)
+        self.unsynced.clean(path)
         self.paths.remove(path)
 
     def recover(self, store_timestamp_at: Callable[[int], int | None]) -> None:
@@ -140,7 +147,10 @@ class IndexServiceWriter(IndexService):
         head = first_header(last.header if last is not None else None).pack()
         forced = Forced.NOTHING if self._is_new else Forced.ALL
         mapped = MappedFile.create(
-            self.root, path, self.geometry.file_size, head=head, forced=forced
+            *(self.root, path, self.geometry.file_size),
+            head=head,
+            forced=forced,
+            unsynced=self.unsynced,
         )
         fresh = self._new_file(mapped)
         if last is not None:
@@ -250,8 +260,16 @@ class IndexServiceWriter(IndexService):
             newest.settle()
 
     def flush(self) -> None:
+        """Forces the index to disk. :raises OSError: the disk failed, now or before."""
         if self.newest is not None:
             self.newest.flush()
+        # What was closed meanwhile.
+        self.unsynced.sync()
+
+    def sync_all(self) -> None:
+        """Forces all files to disk, also what an earlier process has stored. Errors as in
+        :meth:`flush`."""
+        self.unsynced.sync_taken(self.paths)
 
     def close(self) -> None:
         super().close()

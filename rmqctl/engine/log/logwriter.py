@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine.files import writing
-from rmqctl.engine.files.durable import NOT_OPENED
+from rmqctl.engine.files.durable import raise_lost, sync_files
 from rmqctl.engine.files.extents import write_at
-from rmqctl.engine.files.filequeue import FileEntry, sync_files
+from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog
@@ -87,6 +87,7 @@ class CommitLogWriter(CommitLog):
         self._committed = (-1, 0)
         self._commit_lock = threading.Lock()
         self._flush_lock = threading.Lock()
+        #: What the disk has said when a flush failed.
         self.lost: OSError | None = None
 
     @property
@@ -212,8 +213,7 @@ class CommitLogWriter(CommitLog):
             buffer = self._pool.borrow_buffer()
         return buffer
 
-    @staticmethod
-    def _warm(mapped: MappedFile, force_pages: int) -> None:
+    def _warm(self, mapped: MappedFile, force_pages: int) -> None:
         """Touches each page before the first record needs it (``MappedFile#warmMappedFile``)."""
         mapped.reserve(0, mapped.size)
         buffer = mapped.buffer
@@ -223,7 +223,7 @@ class CommitLogWriter(CommitLog):
             for position in range(start, min(start + step, mapped.size), _PAGE):
                 buffer[position] = 0
             if force_pages:
-                sync_files([mapped.path])
+                sync_files([mapped.path], loser=self)
         from rmqctl.engine.files.pagelock import mlock
 
         mlock(buffer)
@@ -335,8 +335,7 @@ class CommitLogWriter(CommitLog):
             of open files makes only this call fail.
         """
         with self._flush_lock:
-            if self.lost is not None:
-                raise OSError(*self.lost.args)
+            raise_lost(self)
             readable, timestamp = self._reached()
             if self.flushed_where == readable:
                 # The flush before this may have met a put whose time was not set yet.
@@ -350,12 +349,7 @@ class CommitLogWriter(CommitLog):
             if not is_able(position, end - entry.file_from_offset, entry.size, least_pages):
                 return False
             started = time.perf_counter()
-            try:
-                sync_files([entry.path])
-            except OSError as error:
-                if error.errno not in NOT_OPENED:
-                    self.lost = error
-                raise
+            sync_files([entry.path], loser=self)
             if self.on_flush is not None:
                 self.on_flush((time.perf_counter() - started) * 1000)
             self.flushed_where = end

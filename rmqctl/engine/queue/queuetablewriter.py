@@ -7,8 +7,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.files.dirty import DirtyRange, Unsynced, take_unsynced
-from rmqctl.engine.files.filequeue import sync_files
+from rmqctl.engine.files.dirty import Unsynced
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import check_topic_directory
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable, LogRange, kept_queues
@@ -70,7 +69,8 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         self._most_waiting = kept
         #: Dropped queues with blocks reserved in an unnamed file, which closing would give back.
         self._waiting: OrderedDict[tuple[str, int], ConsumeQueueWriter] = OrderedDict()
-        self._unsynced: Unsynced = {}
+        #: The files of all queues, and of their extensions, that are not on disk.
+        self.unsynced = Unsynced()
         #: Changes whenever a queue that was lent may differ from what :meth:`find` returns now.
         self.generation = 0
 
@@ -115,7 +115,7 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
             self.file_size,
             self._root,
             ext=self._ext_of(topic, queue_id),
-            unsynced=self._unsynced,
+            unsynced=self.unsynced,
         )
         queue.files.is_durable = not self._is_new
         queue.files.names_wait = True
@@ -131,7 +131,7 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
             self.ext_directory / topic / str(queue_id),
             self._ext_file_size,
             self._root,
-            unsynced=self._unsynced,
+            unsynced=self.unsynced,
         )
 
     def _let_go(self, key: tuple[str, int], queue: ConsumeQueueWriter) -> None:
@@ -168,7 +168,7 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
             self.file_size,
             self._root,
             drops_empty=self.drops_empty,
-            unsynced=self._unsynced,
+            unsynced=self.unsynced,
         )
         queue.clear_from(queue_offset)
         self._open.forget((topic, queue_id))
@@ -176,19 +176,8 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         self.generation += 1
 
     def flush(self) -> None:
-        """Forces every queue to disk. :raises OSError: the disk failed."""
-        unsynced = self.take_unsynced()
-        try:
-            sync_files(unsynced, may_be_gone=True)
-        except OSError:
-            for path in unsynced:  # They are as dirty as before.
-                self._unsynced.setdefault(path, DirtyRange(0, 1))
-            raise
-
-    def take_unsynced(self, least_pages: int = 0) -> set[Path]:
-        """Takes the files with at least ``least_pages`` dirty pages. The caller syncs them, and
-        does so again where that fails."""
-        return take_unsynced(self._unsynced, least_pages)
+        """Forces every queue to disk. :raises OSError: the disk failed, now or before."""
+        self.unsynced.sync()
 
     def close(self) -> None:
         self.generation += 1

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from formats import constants
 from rmqctl.engine.files.dirty import Unsynced
-from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.queue.consumequeue import (
     KEEP,
@@ -389,12 +388,7 @@ class ConsumeQueueWriter(ConsumeQueue):
             self._wrote = expected
 
     def flush(self) -> None:
-        """Forces the queue to disk. :raises OSError: the disk failed."""
-        sync_files(self.take_unsynced())
-
-    def take_unsynced(self, least_pages: int = 0) -> set[Path]:
-        """:meth:`MappedFileQueueWriter.take_unsynced` of the queue and its extension."""
-        unsynced = self.files.take_unsynced(least_pages)
+        """Forces the queue to disk. :raises OSError: the disk failed, now or before."""
         if self._ext is not None:
-            unsynced |= self._ext.files.take_unsynced(least_pages)
-        return unsynced
+            self._ext.files.sync()
+        self.files.sync()

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.durable import NOT_OPENED
-from rmqctl.engine.files.filequeue import sync_files
+from rmqctl.engine.files.durable import raise_lost
 from rmqctl.engine.flush.services import (
     CommitRealTimeService,
     FlushConsumeQueueService,
@@ -57,7 +56,6 @@ class StoreFlusher:
         self._derived = context.derived
         self._tail = context.tail
         self._lock = context.lock
-        self._lost: OSError | None = None
         self._hold_back: int | None = None
         #: How often the clock was set back so far that the checkpoint had to go back with it.
         self._times_set_back = 0
@@ -67,11 +65,6 @@ class StoreFlusher:
         self._written: Checkpoint | None = None
         self._flushed = dict.fromkeys(STRUCTURES, context.tail.done)
         self._checkpoint_lock = threading.Lock()
-        #: Held while queues that are no longer noted as unsynced are on their way to disk. It is
-        #: taken under the put lock.
-        self._syncing = threading.Lock()
-        #: The files of these queues.
-        self._on_their_way: set[Path] = set()
         self.checkpoint = Checkpoint()
         self._is_first = False
         #: Whether services may run in the background.
@@ -146,7 +139,8 @@ class StoreFlusher:
 
         :raises OSError: the disk failed.
         """
-        sync_files({*self._queues.take_unsynced(), *self._doubtful}, may_be_gone=True)
+        self._queues.unsynced.take()
+        self._queues.unsynced.sync_taken(self._doubtful)
 
     def _note_index_on_disk(self, changed: Collection[Path] = ()) -> None:
         """Notes full index files on disk that the checkpoint does not know, for example because the
@@ -155,7 +149,7 @@ class StoreFlusher:
         index = self._derived.index
         filled = 0 if index is None else index.latest_timestamp(changed)
         if index is not None and filled > self.checkpoint.index_msg_timestamp:
-            sync_files(index.paths, may_be_gone=True)
+            index.sync_all()
             self._advance(index=filled)
 
     def _held_back(self) -> Checkpoint:
@@ -276,14 +270,11 @@ class StoreFlusher:
             timestamp = self._derived.logics_msg_timestamp
             index = self._derived.index
             index_timestamp = 0 if index is None else index.forced_timestamp
-            unsynced = self._queues.take_unsynced(least_pages)
+            self._queues.unsynced.take(least_pages)
             times_set_back = self._times_set_back
-            self._syncing.acquire()
-        try:
-            # Without the put lock, so putters go on meanwhile.
-            self._sync_queues(unsynced)
-        finally:
-            self._syncing.release()
+        # Without the put lock, so putters go on meanwhile.
+        self._check_derived()
+        self._queues.unsynced.sync_taken()
         if least_pages == 0 and not (self._tail.failed or self._tail.is_due):
             self._advance(logics=timestamp, index=index_timestamp)
             with self._lock:
@@ -293,25 +284,14 @@ class StoreFlusher:
                 checkpoint = self._held_back()
             self._write_unless_full(checkpoint)
 
-    def _sync_queues(self, unsynced: set[Path]) -> None:
-        """Forces files of queues to disk, and those that the last call could not open. The caller
-        holds ``_syncing``. Raises what :meth:`_sync` raises."""
-        self._on_their_way |= unsynced
-        self._sync(lambda: sync_files(self._on_their_way, may_be_gone=True))
-        self._on_their_way.clear()
+    def _check_derived(self) -> None:
+        """A start dispatches what either of queues and index lacks from where the checkpoint says,
+        so that must not move on when the disk has failed for one of them.
 
-    def _sync(self, sync: Callable[[], None]) -> None:
-        """Forces queues or index to disk. Once the disk has failed, it fails for good, like the
-        flush of the log (:meth:`CommitLogWriter.flush`); a limit of open files makes only this call
-        fail. :raises OSError: it failed, now or before."""
-        if self._lost is not None:
-            raise OSError(*self._lost.args)
-        try:
-            sync()
-        except OSError as error:
-            if error.errno not in NOT_OPENED:
-                self._lost = error
-            raise
+        :raises OSError: it has."""
+        raise_lost(self._queues.unsynced)
+        if self._derived.index is not None:
+            raise_lost(self._derived.index.unsynced)
 
     def flush_log(self) -> None:
         """Forces all records to disk, but writes no checkpoint.
@@ -375,11 +355,12 @@ class StoreFlusher:
                     self._log.force(end)
                     self._advance(physic=self._log.store_timestamp)
                 elif structure == "queues":
-                    with self._syncing:
-                        self._sync_queues(self._queues.take_unsynced())
+                    self._check_derived()
+                    self._queues.flush()
                     self._advance(logics=self._log.store_timestamp)
                 elif structure == "index" and self._derived.index is not None:
-                    self._sync(self._derived.index.flush)
+                    self._check_derived()
+                    self._derived.index.flush()
                     self._advance(index=self._derived.index_msg_timestamp)
                     self._note_index_on_disk()
                 self._flushed[structure] = end

@@ -10,9 +10,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rmqctl.engine.files.durable import sync_directories
+from rmqctl.engine.files.durable import sync_directories, sync_files
 from rmqctl.engine.files.extents import write_at
-from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.writing import Forced, create_file, open_for_writing
 from rmqctl.errors import CannotRead
