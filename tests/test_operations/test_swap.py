@@ -4,6 +4,7 @@ kill at any moment leaves each directory old or new, whole."""
 from __future__ import annotations
 
 import errno
+import itertools
 import shutil
 from pathlib import Path
 
@@ -174,8 +175,16 @@ def test_what_fails_amid_several_directories_changes_none(
 def test_what_can_go_neither_on_nor_back_says_where_all_of_it_is(
     damaged: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    done = itertools.count(1)
+
+    def refuse(one: Path, other: Path) -> bool:
+        if next(done) > 2:
+            raise Refused(errno.EIO, "Input/output error")
+        return exchange(one, other)
+
     with monkeypatch.context() as patch:
-        refusing(patch, {2, 3})
+        refusing(patch, {2})
+        patch.setattr(swaps, "exchange", refuse)
         with pytest.raises(SwapCutOff, match=r"consumequeue.*rmqctl-old-"):
             rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))
     rebuild_in_place(plan_rebuild(damaged, CONFIG, "all"))

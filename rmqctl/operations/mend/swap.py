@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -80,20 +81,21 @@ def purge(root: Path) -> list[Path]:
 
 
 def swap_all(root: Path, staging: Path, kept: Path, relatives: Sequence[Path]) -> None:
-    """Swaps all of the directories (:func:`swap`), or none: when one swap fails, those that were
-    done are undone.
+    """Swaps all of the directories (:func:`swap`), or none: when one swap fails, or is interrupted,
+    those that were done are undone. A further interrupt does not end that; one more does, and
+    leaves what a kill leaves.
 
     :raises SwapCutOff: undoing failed, too.
     """
-    before = {relative: _stand(root, staging, relative) for relative in relatives}
+    before = [_Before.of(root, staging, kept, relative) for relative in relatives]
+    begun: list[_Before] = []
     try:
-        for relative in relatives:
-            swap(root, staging, kept, relative)
+        for one in before:
+            begun.append(one)
+            swap(root, staging, kept, one.relative)
     except BaseException as cause:
         try:
-            for relative in reversed(relatives):
-                if _stand(root, staging, relative) != before[relative]:
-                    swap(root, kept, staging, relative)
+            _undo_all(begun)
         except (OSError, SymbolicLinkRefused) as error:
             names = ", ".join(map(str, relatives))
             raise SwapCutOff(path=str(root), reason=str(error), names=names, kept=kept) from cause
@@ -103,54 +105,121 @@ def swap_all(root: Path, staging: Path, kept: Path, relatives: Sequence[Path]) -
         raise
 
 
-def _stand(root: Path, staging: Path, relative: Path) -> tuple[bool, bool]:
-    """Whether the store's directory is there, and whether the new one is: a swap changes this."""
-    return (root / relative).exists(), (staging / relative).exists()
+def _undo_all(begun: Sequence[_Before]) -> None:
+    """Undoes swaps, the last one first. An interrupt begins that anew: what they are undone for is
+    raised soon, and ends the run, too."""
+    try:
+        for one in reversed(begun):
+            one.bring_back()
+    except KeyboardInterrupt:
+        for one in reversed(begun):
+            one.bring_back()
 
 
 def swap(root: Path, staging: Path, kept: Path, relative: Path) -> None:
     """Moves the directory ``relative`` of ``root`` to ``kept``, and that of the staging directory
     into its place. Either may be absent. What root has built gets the owner of what it replaces.
+    When that fails, or is interrupted, both are where they were.
 
     :raises SymbolicLinkRefused: a part of the path is a link.
     """
-    target, fresh, old = root / relative, staging / relative, kept / relative
-    refuse_links(root, relative)
-    if fresh.exists():
-        hand_over_tree(fresh, target if target.exists() else root)
-    if target.exists():
-        make_directories(old.parent)
+    before = _Before.of(root, staging, kept, relative)
+    try:
+        before.swap()
+    except BaseException:
+        before.bring_back()
+        raise
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file or directory from all others, by whatever name it goes."""
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What stood where before a swap. An interrupt may come between any two steps, and a system may
+    fail at what it has done all the same: which of the steps were done, only identities tell. A
+    former directory is never in ``staging``, which is removed."""
+
+    root: Path
+    staging: Path
+    kept: Path
+    relative: Path
+    #: The identity of the store's directory, and of the new one.
+    former: tuple[int, int] | None
+    new: tuple[int, int] | None
+    #: The directories above the store's that were missing, the lowest first.
+    missing: list[Path]
+
+    @classmethod
+    def of(cls, root: Path, staging: Path, kept: Path, relative: Path) -> _Before:
+        """Looks at what stands there now."""
+        missing = [root / part for part in relative.parents if not (root / part).exists()]
+        former, new = _identity(root / relative), _identity(staging / relative)
+        return cls(root, staging, kept, relative, former, new, missing)
+
+    def _places(self) -> tuple[Path, Path, Path]:
+        """Where the store's directory is, the new one, and the former one in the end."""
+        return self.root / self.relative, self.staging / self.relative, self.kept / self.relative
+
+    def swap(self) -> None:
+        """Swaps; errors as of :func:`swap`. Whatever raises, :meth:`bring_back` undoes it."""
+        target, fresh, old = self._places()
+        refuse_links(self.root, self.relative)
         if fresh.exists():
-            # First to where the old one will be: a later run clears only ``staging``.
-            fresh.rename(old)
-            _exchange(old, target, aside=fresh)
-        else:
-            target.rename(old)
-    elif fresh.exists():
-        make_directories(target.parent)
-        fresh.rename(target)
-    for directory in {target.parent, old.parent, kept, root}:
-        if directory.exists():
-            sync_directory(directory)
+            hand_over_tree(fresh, target if target.exists() else self.root)
+        if target.exists():
+            make_directories(old.parent)
+            if fresh.exists():
+                # First to where the old one will be: a later run clears only ``staging``.
+                fresh.rename(old)
+                if not exchange(old, target):
+                    old.rename(fresh)
+                    target.rename(old)
+                    fresh.rename(target)
+            else:
+                target.rename(old)
+        elif fresh.exists():
+            make_directories(target.parent)
+            fresh.rename(target)
+        self._sync()
 
+    def bring_back(self) -> None:
+        """Brings both to where they were, from wherever a swap, or this, has left them.
 
-def _exchange(new: Path, target: Path, aside: Path) -> None:
-    """Exchanges ``new`` and ``target`` by way of the free name ``aside``. When that fails,
-    ``target`` is as it was, and ``aside`` is what ``new`` was."""
-    try:
-        if exchange(new, target):
-            return
-        new.rename(aside)
-        target.rename(new)
-    except OSError:
-        if not aside.exists():
-            new.rename(aside)
-        raise
-    try:
-        aside.rename(target)
-    except OSError:
-        new.rename(target)
-        raise
+        :raises OSError: the system refuses, or one of them cannot be found: nothing is moved then
+            that is not known.
+        :raises SymbolicLinkRefused: a part of the path has become a link.
+        """
+        target, fresh, old = self._places()
+        stands = _identity(target)
+        if stands != self.former:
+            refuse_links(self.root, self.relative)
+            if stands not in (None, self.new):
+                raise FileExistsError(errno.EEXIST, "something else stands there", str(target))
+            if self.former is not None and _identity(old) != self.former:
+                raise FileNotFoundError(errno.ENOENT, "the former one is not there", str(old))
+            if self.former is None or (stands is not None and not exchange(old, target)):
+                target.rename(fresh)
+            if self.former not in (None, _identity(target)):
+                old.rename(target)
+        if self.new is not None and _identity(old) == self.new:
+            old.rename(fresh)
+        for directory in self.missing:
+            with suppress(OSError):  # It was not made, or others are in it.
+                directory.rmdir()
+        self._sync()
+
+    def _sync(self) -> None:
+        target, _, old = self._places()
+        for directory in {target.parent, old.parent, self.kept, self.root}:
+            if directory.exists():
+                sync_directory(directory)
 
 
 def exchange(one: Path, other: Path) -> bool:
