@@ -41,7 +41,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import batch_topics, check_understood
 from rmqctl.errors import UsageError
 from rmqctl.operations.mend.rebuild import RebuildSummary, plan_rebuild, rebuild_in_place
-from rmqctl.operations.mend.salvagedoubts import Doubts
+from rmqctl.operations.mend.salvagedoubts import Doubts, put_right
 from rmqctl.operations.mend.salvagefiles import (
     JOURNAL,
     begin,
@@ -52,11 +52,10 @@ from rmqctl.operations.mend.salvagefiles import (
     read_progress,
     write_files,
 )
-from rmqctl.operations.mend.salvageheader import mended_by_unit
-from rmqctl.operations.mend.salvagelog import Gap, Reading, give_up, goes_on, read_log
+from rmqctl.operations.mend.salvagelog import Gap, Reading, goes_on, read_log
 from rmqctl.operations.mend.salvageother import OtherLog
 from rmqctl.operations.mend.salvagepieces import Filling, Piece
-from rmqctl.operations.mend.salvageunits import LostUnit, by_place, units_in_gaps, units_in_ranges
+from rmqctl.operations.mend.salvageunits import LostUnit, by_place, units_in_gaps
 from rmqctl.operations.mend.timer import carry_timer
 from rmqctl.operations.progress import Progress
 
@@ -166,7 +165,7 @@ def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePl
         doubts = Doubts(queues, dispatcher)
         progress_files = read_progress(root)
         reading = read_log(log, jobs=wanted.jobs, progress=progress, listener=doubts.add)
-        _put_right(reading, log, doubts, queues, dispatcher)
+        put_right(reading, log, doubts)
         _widen(reading, log)
         queues.close()
         plan = SalvagePlan(wanted, config_of_output(root, config, file_size), log, other, reading)
@@ -203,47 +202,6 @@ def config_of_output(root: Path, config: MessageStoreConfig, file_size: int) -> 
 def _queue_table(root: Path, config: MessageStoreConfig) -> ConsumeQueueTableReader:
     size = consume_queue_file_size(root, config)
     return ConsumeQueueTableReader(root / paths.CONSUME_QUEUE, size, ext_directory=None)
-
-
-def _put_right(
-    reading: Reading,
-    log: CommitLog,
-    doubts: Doubts,
-    queues: ConsumeQueueTableReader,
-    dispatcher: Dispatcher,
-) -> None:
-    """Makes a gap of each whole record that a unit proves to be of another queue, or to have
-    another queue offset, than the record says. The same unit then fills that gap.
-
-    A queue proves nothing if one of its units stands at a place that another record names: its
-    files are then those of another queue, or in disorder.
-    """
-    places = doubts.places()
-    if not len(places):
-        return
-    starts, sizes = places[:, 0], places[:, 1]
-    units = by_place(list(units_in_ranges(queues, starts, starts + sizes)))
-    named = _named_places(log, starts.tolist(), dispatcher)
-    astray = {unit[:2] for unit in units if named.get(unit[:3], unit[3]) != unit[3]}
-    for unit in units:
-        if unit[:2] in astray:
-            continue
-        record = log.find_record(unit.physical_offset)
-        if record is None or record.total_size != unit.size:
-            continue
-        mapped, position = log.locate(unit.physical_offset)
-        if mended_by_unit(mapped.read(position, unit.size), unit, dispatcher):
-            give_up(reading, unit.physical_offset, unit.end, "unit-of-other-queue", None)
-
-
-def _named_places(
-    log: CommitLog, physical_offsets: list[int], dispatcher: Dispatcher
-) -> dict[tuple[str, int, int], int]:
-    """The places in queues (topic, queue id, queue offset) that records name, with the physical
-    offset of the record."""
-    records = (log.find_record(offset) for offset in physical_offsets)
-    units = (unit for record in records if record is not None for unit in dispatcher.units(record))
-    return {unit[:3]: unit[3] for unit in units}
 
 
 def _widen(reading: Reading, log: CommitLog) -> None:

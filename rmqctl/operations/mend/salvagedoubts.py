@@ -2,7 +2,9 @@
 
 Nothing in a record proves these fields. A record with damage there would be dispatched to another
 queue, and the messages behind it in its own queue would get other queue offsets. The queues tell
-such a record: there is no unit of it where the record says, and a unit elsewhere points to it.
+such a record: there is no unit of it where the record says, and a unit elsewhere points to it. But
+a unit may as well stand where it does not belong. So a record that may be where it says stays as it
+is.
 """
 
 from __future__ import annotations
@@ -14,19 +16,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from formats.constants import TRANSACTION_TYPE_MASK
+from formats.constants import PRE_BLANK_UNIT, TRANSACTION_TYPE_MASK
 from rmqctl.engine.derive.writer import bulk_units, group_by_queue
 from rmqctl.engine.dispatch.batches import UnitBatch, unit_batch
 from rmqctl.engine.dispatch.rules import NO_UNIT
 from rmqctl.engine.files.paths import topic_directory_problem
+from rmqctl.operations.mend.salvageheader import mended_by_unit
+from rmqctl.operations.mend.salvagelog import give_up
+from rmqctl.operations.mend.salvageunits import by_place, units_in_ranges
 
 if TYPE_CHECKING:
     from rmqctl.engine.dispatch.rules import Dispatcher
+    from rmqctl.engine.log.commitlog import CommitLog
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
     from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
+    from rmqctl.engine.record.record import Record
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.topics import TopicTable
+    from rmqctl.operations.mend.salvagelog import Reading
+    from rmqctl.operations.mend.salvageunits import LostUnit
 
+#: A place in a queue: topic, queue id, queue offset.
+_Place = tuple[str, int, int]
 #: With so many doubts it is the queues that lack much; they say nothing of the records then.
 _MOST = 1 << 20
 
@@ -35,8 +46,8 @@ class Doubts:
     """Collects the records of a log that have no unit at the queue offset that they name."""
 
     def __init__(self, queues: ConsumeQueueTableReader, dispatcher: Dispatcher) -> None:
-        self._queues = queues
-        self._dispatcher = dispatcher
+        self.queues = queues
+        self.dispatcher = dispatcher
         self._found: list[NDArray[np.int64]] = []
         self._count = 0
         self._topics: TopicTable | None = None
@@ -49,7 +60,7 @@ class Doubts:
         if self._count > _MOST:
             self._pending.clear()
             return
-        units = unit_batch(batch, self._dispatcher)
+        units = unit_batch(batch, self.dispatcher)
         self._add_without_unit(batch, units)
         self._topics = batch.topics
         self._pending.append(units)
@@ -68,7 +79,7 @@ class Doubts:
             topic = self._topics.names[topic_id]
             queue = None
             if topic_directory_problem(topic) is None:
-                queue = self._queues.find(topic, queue_id)
+                queue = self.queues.find(topic, queue_id)
             place = np.stack([units.physical_offset[rows], units.size[rows]], axis=1)
             if queue is not None:
                 place = place[~_is_there(queue, units.queue_offset[rows], place[:, 0])]
@@ -108,7 +119,10 @@ def _is_there(
             if not len(window):
                 break
             till = start + len(window)
-            found[start:till] = window["physical_offset"] == physical_offset[start:till]
+            size = window["size"]
+            # Where none is, the offset is 0, as of the first record.
+            is_unit = (size > 0) & (size != PRE_BLANK_UNIT[1])
+            found[start:till] = is_unit & (window["physical_offset"] == physical_offset[start:till])
             start = till
     return found
 
@@ -118,3 +132,89 @@ def _stretches(numbers: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
     bounds = [0, *breaks.tolist(), len(numbers)]
     yield from pairwise(bounds)
+
+
+def put_right(reading: Reading, log: CommitLog, doubts: Doubts) -> None:
+    """Makes a gap of each whole record that a unit proves to be of another queue, or to have
+    another queue offset, than the record says. The same unit then fills that gap.
+
+    A queue proves nothing if one of its units stands at a place that another record names: its
+    files are then those of another queue, or in disorder. A unit proves nothing of a record that
+    names the unit's place, or that may be at the place that it names itself.
+    """
+    places = doubts.places()
+    if not len(places):
+        return
+    starts, sizes = places[:, 0], places[:, 1]
+    named = _Named(log, starts.tolist(), doubts)
+    units = [
+        unit
+        for unit in units_in_ranges(doubts.queues, starts, starts + sizes)
+        if not named.has(unit)
+    ]
+    astray = {unit[:2] for unit in units if named.places.get(unit[:3])}
+    for unit in by_place([unit for unit in units if unit[:2] not in astray]):
+        record = log.find_record(unit.physical_offset)
+        if record is None or record.total_size != unit.size or named.is_possible(record):
+            continue
+        mapped, position = log.locate(unit.physical_offset)
+        if mended_by_unit(mapped.read(position, unit.size), unit, doubts.dispatcher):
+            give_up(reading, unit.physical_offset, unit.end, "unit-of-other-queue", None)
+
+
+class _Named:
+    """The places that doubtful records name."""
+
+    def __init__(self, log: CommitLog, physical_offsets: list[int], doubts: Doubts) -> None:
+        self._log, self._queues, self._dispatcher = log, doubts.queues, doubts.dispatcher
+        #: The physical offsets of the records that name each place.
+        self.places: dict[_Place, list[int]] = {}
+        for offset in physical_offsets:
+            record = log.find_record(offset)
+            for place in () if record is None else self._of(record):
+                self.places.setdefault(place, []).append(offset)
+
+    def _of(self, record: Record) -> list[_Place]:
+        return [unit[:3] for unit in self._dispatcher.units(record)]
+
+    def has(self, unit: LostUnit) -> bool:
+        """Whether the record that a unit points to names its place. A record may have units in
+        light queues as well."""
+        return unit.physical_offset in self.places.get(unit[:3], ())
+
+    def is_possible(self, record: Record) -> bool:
+        """Whether a record may be at the place that it names: nothing else is there, and it lies
+        behind the message before it in the queue, and in front of the next one. A damaged number
+        leads to a place that is taken, or to one without such neighbours."""
+        topic, queue_id, queue_offset = place = record.topic, record.queue_id, record.queue_offset
+        at = record.physical_offset
+        if place not in self.places:
+            return False  # No queue has such a place.
+        here = self._standing(place)
+        if here is not None:
+            # Its own unit may be there: then that of a light queue is missing.
+            return here == at
+        if self.places[place] != [at]:
+            return False
+        before = self._known((topic, queue_id, queue_offset - 1))
+        after = self._known((topic, queue_id, queue_offset + 1))
+        if before is None and after is None:
+            return queue_offset == 0 and self._queues.find(topic, queue_id) is not None
+        return (before is None or before < at) and (after is None or at < after)
+
+    def _known(self, place: _Place) -> int | None:
+        """The physical offset of a record that names a place, whether or not it has its unit."""
+        found = self._standing(place)
+        return self.places.get(place, [None])[0] if found is None else found
+
+    def _standing(self, place: _Place) -> int | None:
+        """The physical offset of the record that names a place, and that has its unit there."""
+        topic, queue_id, queue_offset = place
+        queue = self._queues.find(topic, queue_id)
+        unit = None if queue is None else queue.unit(queue_offset)
+        if unit is None or not unit.is_written or unit.is_pre_blank:
+            return None
+        record = self._log.find_record(unit.physical_offset)
+        if record is not None and place in self._of(record):
+            return record.physical_offset
+        return None
