@@ -228,6 +228,52 @@ def test_names_of_directories() -> None:
     assert partition("x", -719_162) == "topic=x/day=0001-01-01"
 
 
+@pytest.mark.parametrize("letter", ["%", "ö", "€", "😀", "a%"])
+def test_names_of_directories_fit(letter: str) -> None:
+    """The limit is in bytes. What fits is as it always was, and what does not is told apart."""
+    seen = set()
+    for count in range(1, 300):
+        for topic in (letter * count, letter * count + "b"):
+            name, day = partition(topic, 0).split("/")
+            escaped = "topic=" + topic.replace("%", "%25")
+            assert day == "day=1970-01-01" and len(name.encode()) <= 255
+            if len(escaped.encode()) <= 255:
+                assert name == escaped
+            else:
+                head, end = name.split("%~")
+                assert escaped.startswith(head) and len(end) == 32
+                assert head.count("%") == head.count("%25") and len(name.encode()) > 250
+            seen.add(name)
+    assert len(seen) == 598
+
+
+@pytest.mark.parametrize("kind", ["ndjson", "csv", "parquet"])
+@pytest.mark.parametrize("topic", ["%" * 127, "\ufffd" * 127], ids=["escaped", "no UTF-8"])
+def test_a_topic_that_is_too_long_for_a_directory(
+    cli: Cli, tmp_path: Path, store: Path, kind: str, topic: str
+) -> None:
+    """One of 127 bytes, each of which takes three in a name."""
+    with MessageStore(store, CONFIG, writable=True) as opened:
+        assert opened.put_message(message(0, topic="x" * 127)).is_ok
+        (record,) = (
+            one
+            for one in opened.commit_log.walk()
+            if isinstance(one, Record) and one.topic == "x" * 127
+        )
+        mapped, position = opened.commit_log.locate(record.physical_offset)
+    at = position + 88 + record.body_length + 1
+    with mapped.path.open("r+b") as file:
+        file.seek(at)
+        file.write((b"%" if topic[0] == "%" else b"\xff") * 127)
+    out = tmp_path / "out"
+    assert cli("export", "--output", out, "--format", kind, store=store).code == 0
+    (place,) = (path for path in out.iterdir() if "%~" in path.name)
+    assert (place / "_topic").read_text() == topic
+    assert len(list(out.rglob("_topic"))) == 1 and len(list(place.rglob("part-*"))) == 1
+    if kind == "ndjson":
+        assert [row["topic"] for row in lines(place)] == [topic]
+
+
 def test_cells_of_csv() -> None:
     row = {"a": None, "b": "", "c": 'say "no", or\nyes', "d": 5, "e": {"k": "v"}, "f": " x"}
     assert csv_line(row) == b',"","say ""no"", or\nyes",5,"{""k"":""v""}"," x"\n'

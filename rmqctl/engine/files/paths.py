@@ -46,7 +46,7 @@ TIMER_CHECKPOINT = "config/timercheck"
 #: The reason that every error gives for something in a file's place that is no regular file.
 NOT_REGULAR = "it is not a regular file"
 
-_FILE_NAME_BYTES = 255
+FILE_NAME_BYTES = 255
 #: A file of a queue lies four directories below its store. A directory of more entries than this
 #: is not searched for stores.
 _MOST_ABOVE, _MOST_ENTRIES = 4, 1000
@@ -62,7 +62,7 @@ def topic_directory_problem(topic: str) -> str | None:
         return "it contains a path separator"
     if "\0" in topic:
         return "it contains a NUL"
-    if len(encode_utf8(topic)) > _FILE_NAME_BYTES:
+    if len(encode_utf8(topic)) > FILE_NAME_BYTES:
         return "it is longer than a file name"
     return None
 

@@ -20,7 +20,7 @@ from rmqctl.engine.log.times import stretches
 from rmqctl.engine.record.record import Damage
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
-from rmqctl.operations.look.exportfiles import TextFiles, partitions
+from rmqctl.operations.look.exportfiles import TextFiles, partitions, tell_topics
 from rmqctl.rows.exported import BASE64, Exported
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def export(
         check_arrow()
     checks = not {"body", BASE64, "status"}.isdisjoint(columns)
     messages = damages = mismatches = done = 0
+    topics: set[str] = set()
     with new_directory(to) as building, ExitStack() as closing:
         files = _files(building, columns, kind, closing)
         for one in stores:
@@ -78,18 +79,22 @@ def export(
             parts = stretches(log, choice.since, choice.until)
             # What has the name of a file and is none.
             damages += sum(entry.size < 0 for entry in log.files.irregular)
+            names: list[str] = []
             for entry in chain.from_iterable(onward(log, scanner.scan, *part) for part in parts):
                 damages += isinstance(entry, Damage)
                 if not isinstance(entry, Batch):
                     continue
+                names = entry.topics.names  # Those of the scan so far.
                 progress(before + entry.end_offset - store.min_offset)
                 batch = choice.of(entry)
                 if batch is not None:
                     files.write(batch, one.source)
                     messages += len(batch)
                     mismatches += len(batch) - int(np.count_nonzero(batch.crc_matches))
+            topics.update(names)
             done += store.max_offset - store.min_offset
         files.close()
+        tell_topics(building, topics)
         (building / _WHOLE).touch()
     return Exported(messages, damages, mismatches)
 

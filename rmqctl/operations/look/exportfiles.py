@@ -1,7 +1,8 @@
 """The files of an export: ``topic=…/day=…/part-…``, as Spark lays them out, and lines of text.
 
 The names of directories come from the data. The characters that Spark escapes in them
-(``ExternalCatalogUtils#escapePathName``) are escaped, and so is NUL, at which Spark fails.
+(``ExternalCatalogUtils#escapePathName``) are escaped, and so is NUL, at which Spark fails. A name
+that is too long then is shortened, and a file in the directory has the whole topic.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from formats.text import encode_utf8
+from rmqctl.engine.files.paths import FILE_NAME_BYTES
 from rmqctl.engine.files.writeback import PagesBehind
 from rmqctl.engine.read.lines import WantedLines, line_maker
 from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK
@@ -24,7 +28,7 @@ from rmqctl.operations.look.rows import message_row
 from rmqctl.rows.exported import NO_DAY, SUFFIXES, file_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rmqctl.engine.read.lines import Cell, LineMaker
     from rmqctl.engine.scan.batch import Batch
@@ -32,6 +36,13 @@ if TYPE_CHECKING:
 
 DAY = 86_400_000
 _NOT_IN_NAMES = re.compile("[\0-\x1f\"#%'*/:=?\\\\\x7f{\\[\\]^]")
+#: Ends the part of a shortened name that is the topic's. No other name has it: there two digits
+#: follow each ``%``.
+_SHORTENED = "%~"
+#: The part of a character that was cut off, or of its escape.
+_CUT_OFF = re.compile("%[0-9A-F]?$")
+#: The file with the topic of a shortened name. Spark reads no file whose name begins so.
+_TOPIC = "_topic"
 _EMPTY = "__HIVE_DEFAULT_PARTITION__"
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 #: Days of the years 1 to 9999.
@@ -45,10 +56,32 @@ _QUOTED = re.compile('[",\r\n]')
 
 def partition(topic: str, day: int) -> str:
     """The directory of a topic and day (days since 1970), below that of the export."""
-    name = _NOT_IN_NAMES.sub(lambda found: f"%{ord(found[0]):02X}", topic) or _EMPTY
     moment = _EPOCH + timedelta(days=day) if day in _DAYS else None
     told = NO_DAY if moment is None else f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}"
-    return f"topic={name}/day={told}"
+    return f"{_topic_directory(topic)}/day={told}"
+
+
+def _topic_directory(topic: str) -> str:
+    """The directory of a topic. One that is too long for a name is shortened, and ends with a hash
+    of the whole topic."""
+    escaped = _NOT_IN_NAMES.sub(lambda found: f"%{ord(found[0]):02X}", topic) or _EMPTY
+    name = f"topic={escaped}"
+    if len(encode_utf8(name)) <= FILE_NAME_BYTES:
+        return name
+    end = _SHORTENED + sha256(encode_utf8(topic)).hexdigest()[:32]
+    head = encode_utf8(name)[: FILE_NAME_BYTES - len(end)].decode(errors="ignore")
+    return _CUT_OFF.sub("", head) + end
+
+
+def tell_topics(directory: Path, topics: Iterable[str]) -> None:
+    """Writes the whole topic into each directory of an export whose name was shortened.
+
+    :raises OSError: the disk failed.
+    """
+    for topic in topics:
+        place = directory / _topic_directory(topic)
+        if _SHORTENED in place.name and place.is_dir():
+            (place / _TOPIC).write_bytes(encode_utf8(topic))
 
 
 def partitions(batch: Batch) -> Iterator[tuple[str, Any]]:
