@@ -137,35 +137,33 @@ class _Reader:
         self._store_timestamp = 0
 
     def batch(self, batch: Batch) -> None:
-        import numpy as np
 
         bad = self._bad_rows(batch)
-        allowed = batch.topics.allowed_array()
         row = 0
-        for at in [*np.flatnonzero(bad).tolist(), len(batch)]:
+        for at in [*sorted(bad), len(batch)]:
             if at > row:
                 self._records(batch, row, at)
             if at < len(batch):
                 low = int(batch.physical_offset[at])
-                reason = "delay-not-a-number"
-                if not batch.crc_matches[at]:
-                    reason = "body-crc-mismatch"
-                elif not allowed[batch.topic_id[at]]:
-                    reason = "topic-not-allowed"
-                self.lose(low, low + int(batch.total_size[at]), reason)
+                self.lose(low, low + int(batch.total_size[at]), bad[at])
             row = at + 1
 
-    def _bad_rows(self, batch: Batch) -> NDArray[np.bool_]:
+    def _bad_rows(self, batch: Batch) -> dict[int, str]:
         """The rows of records that no broker reads, of those that it would dispatch out of
         ``consumequeue/``, and of records that leave no room for the blank behind them: no broker
-        writes those."""
+        writes those. Each with the reason, the worst one of several."""
+        import numpy as np
+
         from rmqctl.engine.dispatch.batches import bad_delay_rows
 
-        bad: NDArray[np.bool_] = ~batch.crc_matches
-        bad[bad_delay_rows(batch)] = True
-        bad |= ~batch.topics.allowed_array()[batch.topic_id]
+        def of(rows: NDArray[np.bool_], reason: str) -> dict[int, str]:
+            return dict.fromkeys(np.flatnonzero(rows).tolist(), reason)
+
         ends = batch.physical_offset % self._file_size + batch.total_size
-        bad |= ends + END_FILE_MIN_BLANK_LENGTH > self._file_size
+        bad = of(ends + END_FILE_MIN_BLANK_LENGTH > self._file_size, "total-size-out-of-range")
+        bad |= dict.fromkeys(bad_delay_rows(batch), "delay-not-a-number")
+        bad |= of(~batch.topics.allowed_array()[batch.topic_id], "topic-not-allowed")
+        bad |= of(~batch.crc_matches, "body-crc-mismatch")
         return bad
 
     def _records(self, batch: Batch, first: int, end: int) -> None:

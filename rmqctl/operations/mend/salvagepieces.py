@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from rmqctl.operations.mend.salvagelog import Gap, Run
     from rmqctl.operations.mend.salvageunits import LostUnit
 
-Kind = Literal["kept", "other", "header", "placeholder", "filler", "blank"]
+#: A ``blank`` is one that was there, or that has a place with room for no record; an ``end`` is one
+#: behind fillers, where something else may have been.
+Kind = Literal["kept", "other", "header", "placeholder", "filler", "blank", "end"]
 #: Topics whose messages the broker itself reads and understands. It would stop at a placeholder.
 _NO_PLACEHOLDERS = (
     RMQ_SYS_SCHEDULE_TOPIC,
@@ -83,9 +85,7 @@ class Filling:
                 at = run.end
         made += self._own(gap, at, gap.end, units)
         if is_last:
-            while len(made) > 1 and (made[-2].kind, made[-1].kind) == ("filler", "blank"):
-                made.pop()
-            while made and made[-1].kind == "filler":
+            while made and made[-1].kind in ("filler", "end"):
                 made.pop()
         yield from made
 
@@ -172,7 +172,7 @@ class Filling:
     def _filled(self, start: int, end: int, time: int, *, is_rest: bool) -> Iterator[Piece]:
         """Fillers, and the blank that ends a file. For a broker the blank alone would do. But a
         filler tells a later rebuild that messages are lost there."""
-        border = end
+        border, first = end, start
         if is_rest:
             end -= END_FILE_MIN_BLANK_LENGTH
             end = start if end - start < LEAST_FILLER else end
@@ -185,4 +185,5 @@ class Filling:
             yield Piece(start, start + size, "filler", patches)
             start += size
         if is_rest:
-            yield Piece(start, border, "blank", (Patch(0, blank(border - start)),))
+            kind: Kind = "blank" if start == first else "end"
+            yield Piece(start, border, kind, (Patch(0, blank(border - start)),))
