@@ -12,8 +12,10 @@ from rmqctl.operations.backup.create import Wanted, create
 from rmqctl.operations.backup.restore import plan_restore, restore
 from rmqctl.operations.verify import Finding, verify
 from tests.golden_data import tree_content
-from tests.interop.engine import Engine
-from tests.interop.stores import Messages, config_of, settings
+from tests.interop import batchstore
+from tests.interop.commands import only
+from tests.interop.engine import Engine, Row
+from tests.interop.stores import Messages, assert_clean, config_of, settings
 
 NAMES = ("topic", "queueId", "queueOffset", "physicalOffset")
 
@@ -88,3 +90,50 @@ def test_a_store_that_the_engine_has_closed(
     copied.settle()
     assert copied.dump() == said
     copied.shutdown()
+
+
+@only("5.3.3")
+@pytest.mark.proves("backup")
+def test_batch_queues_that_the_engine_writes_meanwhile(engine: Engine, tmp_path: Path) -> None:
+    """The engine finds in each queue of the copy the messages that it had there, up to the end of
+    the copied log, and goes on behind them."""
+    values = batchstore.VALUES
+    config, root, new = config_of(values), tmp_path / "store", tmp_path / "new"
+    store = engine.open(root, values)
+    messages = batchstore.messages()
+    store.put(messages)
+    store.settle()
+
+    def happens(done: int, total: int) -> None:
+        if len(messages) <= 600:
+            messages.extend(batchstore.messages()[:11])
+            store.put(messages[-11:])
+
+    made = create(Wanted(root, config, str(tmp_path / "full.tar.zst")), happens)
+    store.settle()
+    said = store.dump()
+    end = made.manifest.head.physical_offset
+    assert made.manifest.head.is_live and end is not None
+    assert made.manifest.head.dispatched_offset == end < said["store"][0]["maxPhyOffset"]
+    restore(plan_restore([str(tmp_path / "full.tar.zst")], new))
+    # The engine has not flushed its checkpoint for the first time.
+    assert_clean(new, config, ("checkpoint-zero",))
+
+    copied = engine.open(new, values)
+    assert copied.is_open, copied.why
+    copied.settle()
+    theirs = copied.dump()
+    assert theirs["store"][0]["maxPhyOffset"] == end
+    each: Row = {"topic": batchstore.TOPIC, "maxMsgNums": 32, "type": None}
+    places = [(queue_id, offset) for queue_id in range(2) for offset in range(0, 2000, 7)]
+    pulls = [{**each, "queueId": queue_id, "offset": offset} for queue_id, offset in places]
+    answers = [engine.ask("pull", store=name, pulls=pulls) for name in (store.name, copied.name)]
+    for ours, other in zip(*answers, strict=True):
+        before = [offset for offset in ours["physicalOffsets"] if offset < end]
+        assert other["physicalOffsets"] == before
+    assert any(other["physicalOffsets"] for other in answers[1])
+    assert {row["status"] for row in copied.put(batchstore.messages())} == {"PUT_OK"}
+    copied.settle()
+    copied.shutdown()
+    store.shutdown()
+    assert_clean(new, config)

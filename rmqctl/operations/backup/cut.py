@@ -17,6 +17,7 @@ from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.index.mending import keep
 from rmqctl.engine.index.recovery import items_before
+from rmqctl.engine.queue.batchqueue import BATCH_UNIT, BatchUnit
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
 from rmqctl.engine.queue.extension import SIZE as EXT_SIZE
 from rmqctl.engine.queue.extension import ext_offset
@@ -24,10 +25,13 @@ from rmqctl.operations.backup.content import Content
 from rmqctl.operations.backup.listing import Opener, SourceFile
 
 if TYPE_CHECKING:
+    from struct import Struct
+
     from formats.geometry import Geometry
     from rmqctl.engine.log.commitlog import CommitLog
 
-_AT_ONCE = 4096 * UNIT_SIZE
+#: Units that are read at once.
+_AT_ONCE = 4096
 
 
 def log_before(end: int, file: SourceFile) -> Opener:
@@ -62,24 +66,31 @@ class QueueCuts:
         queue = _queue_of(file)
         if queue is None:
             return Content(mapped)
-        end = self._end(mapped)
+        end = _end(mapped, UNIT, self._is_before)
         if self._has_extension and queue not in self._addresses:
             address = _last_address(mapped, end)
             if address is not None:
                 self._addresses[queue] = address
         return Content(mapped, end) if end else None
 
-    def _end(self, mapped: MappedFile) -> int:
-        """Position behind the last unit of a record before the limit."""
-        end = min(-(-mapped.end_of_data(0) // UNIT_SIZE), mapped.size // UNIT_SIZE) * UNIT_SIZE
-        while end:
-            low = max(end - _AT_ONCE, 0)
-            data = mapped.read(low, end - low)
-            for at in range(len(data) - UNIT_SIZE, -1, -UNIT_SIZE):
-                if UNIT.unpack_from(data, at)[0] < self._limit:
-                    return low + at + UNIT_SIZE
-            end = low
-        return 0
+    def _is_before(self, fields: tuple[int, ...]) -> bool:
+        """Whether a unit is of a record before the limit."""
+        return fields[0] < self._limit
+
+    def batch_units(self, file: SourceFile) -> Opener:
+        """An opener of a file of a batch queue (5.x), by the same rule."""
+
+        def opened(mapped: MappedFile) -> Content | None:
+            if _queue_of(file) is None:
+                return Content(mapped)
+            end = _end(mapped, BATCH_UNIT, self._is_whole_before)
+            return Content(mapped, end) if end else None
+
+        return opened
+
+    def _is_whole_before(self, fields: tuple[int, ...]) -> bool:
+        # Its place shifts from unit to unit, so that of the last one half an offset may be there.
+        return self._is_before(fields) and BatchUnit._make(fields[:-2]).is_written
 
     def extension(self, file: SourceFile) -> Opener:
         """An opener of a file of a queue's extension."""
@@ -99,6 +110,20 @@ class QueueCuts:
         return Content(mapped, position + max(size, 0))
 
 
+def _end(mapped: MappedFile, layout: Struct, is_wanted: Callable[[tuple[int, ...]], bool]) -> int:
+    """Position behind the last unit that is wanted."""
+    size = layout.size
+    end = min(-(-mapped.end_of_data(0) // size), mapped.size // size) * size
+    while end:
+        low = max(end - _AT_ONCE * size, 0)
+        data = mapped.read(low, end - low)
+        for at in range(len(data) // size * size - size, -1, -size):
+            if is_wanted(layout.unpack_from(data, at)):
+                return low + at + size
+        end = low
+    return 0
+
+
 def _queue_of(file: SourceFile) -> str | None:
     """The queue that a file belongs to, as ``topic/queue``; None: it belongs to none."""
     _, *queue, name = file.path.split("/")
@@ -108,7 +133,7 @@ def _queue_of(file: SourceFile) -> str | None:
 def _last_address(mapped: MappedFile, end: int) -> int | None:
     """The address of the last unit before ``end`` that has one; None: no unit has one."""
     while end:
-        low = max(end - _AT_ONCE, 0)
+        low = max(end - _AT_ONCE * UNIT_SIZE, 0)
         for _, _, tags_code in reversed([*UNIT.iter_unpack(mapped.read(low, end - low))]):
             if (address := ext_offset(tags_code)) is not None:
                 return address

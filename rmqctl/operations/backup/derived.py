@@ -6,6 +6,7 @@ and then writes units queue by queue, and the items of the index after all units
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import NamedTuple
 
 from rmqctl.engine.derive.writer import group_by_queue
@@ -31,7 +32,8 @@ def wanted_before(store: MessageStore, limit: int) -> Wanted:
 
     :raises CannotRead: the disk failed.
     """
-    from rmqctl.engine.dispatch.batches import key_batch, unit_batch
+    from rmqctl.engine.dispatch.batches import batch_queue_units, key_batch, unit_batch
+    from rmqctl.engine.queue.batchqueue import BATCH_UNIT
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.scanner import Scanner
 
@@ -49,12 +51,15 @@ def wanted_before(store: MessageStore, limit: int) -> Wanted:
             last = rows[-1]
             end = int(units.physical_offset[last]) + int(units.size[last])
             queues[entry.topics.names[topic_id], queue_id] = end
+        for place, stored in batch_queue_units(entry, store.dispatcher).items():
+            physical_offset, size, *_ = BATCH_UNIT.unpack(stored[-BATCH_UNIT.size :])
+            queues[place] = physical_offset + size
         keys = key_batch(entry).physical_offset
         if len(keys):
             keyed = int(keys[-1])
             items = int((keys == keyed).sum())
     has_index = any(True for _ in store.index.files())
-    return Wanted(queues, keyed if has_index else -1, items)
+    return Wanted(queues, keyed, items) if has_index else Wanted(queues, -1, 0)
 
 
 def lacking(store: MessageStore, wanted: Wanted) -> list[str]:
@@ -62,8 +67,7 @@ def lacking(store: MessageStore, wanted: Wanted) -> list[str]:
     anew for each look."""
     found = []
     for (topic, queue_id), end in wanted.queues.items():
-        queue = store.consume_queue(topic, queue_id)
-        if queue is None or queue.max_physical_offset < end:
+        if _end_of_queue(store, topic, queue_id) < end:
             found.append(f"{topic}/{queue_id}")
     index = store.index
     indexed = max((one.header.end_phy_offset for one in index.files()), default=-1)
@@ -73,3 +77,15 @@ def lacking(store: MessageStore, wanted: Wanted) -> list[str]:
     ):
         found.append("index")
     return found
+
+
+def _end_of_queue(store: MessageStore, topic: str, queue_id: int) -> int:
+    """The physical offset at which the record of a queue's last unit ends; -1 without units."""
+    if topic not in store.dispatcher.batch_topics:
+        queue = store.consume_queue(topic, queue_id)
+        return -1 if queue is None else queue.max_physical_offset
+    batches = store.batch_queue(topic, queue_id)
+    if batches is None:
+        return -1
+    with closing(batches):
+        return batches.max_physical_offset

@@ -5,8 +5,8 @@ While a broker writes, the order of copying makes the copy consistent:
 
 1. The offsets of consumers and of delayed messages, how far the timer of 5.x has delivered, and the
    checkpoint. They may be behind the rest, but never ahead.
-2. Where the log ends then is noted (``physical_offset``). Queues and index are copied, cut at that
-   offset, when all records before it have been dispatched to every queue
+2. Where the log ends then is noted (``physical_offset``). Queues, batch queues (5.x) and index are
+   copied, cut at that offset, when all records before it have been dispatched to every queue
    (:mod:`~rmqctl.operations.backup.derived`). If the dispatch stands still before that, they are
    cut where it stands (``dispatched_offset``). A start then dispatches the rest again
    (``DefaultMessageStore#start``), and adds nothing twice. One of 5.x does so only after a crash;
@@ -41,7 +41,7 @@ from rmqctl.engine.files.unfinished import (
     is_amid_repair,
 )
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.settings.filesizes import unproven_log_file
+from rmqctl.engine.settings.filesizes import batch_queue_file_size, unproven_log_file
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import check_understood
@@ -51,7 +51,7 @@ from rmqctl.operations.backup.derived import lacking, wanted_before
 from rmqctl.operations.backup.errors import StoreChanging
 from rmqctl.operations.backup.listing import Found, Listing, SourceFile, found
 from rmqctl.operations.look.info import irregular_files
-from rmqctl.operations.verify.snapshot import newest_unit_end
+from rmqctl.operations.verify.snapshot import newest_batch_end, newest_unit_end
 
 T = TypeVar("T")
 
@@ -61,6 +61,13 @@ _BACKUP, _TEMPORARY = ".bak", ".tmp"
 _FIRST = (
     *(_CONFIG + name for name in (*brokerjson.OFFSET_TABLES, brokerjson.DELAY_OFFSET)),
     paths.TIMER_CHECKPOINT,
+)
+#: The directories of what is derived from the log.
+_DERIVED = (
+    paths.CONSUME_QUEUE,
+    paths.BATCH_CONSUME_QUEUE,
+    paths.CONSUME_QUEUE_EXT,
+    paths.INDEX,
 )
 #: How often a file of ``config/`` is looked for, and seconds between two looks: a broker deletes it
 #: before it gives the new one its name (``MixAll#string2File``).
@@ -167,12 +174,19 @@ class Source:
     def _dispatched(self, end: int, queue_file_size: int) -> int:
         """The physical offset up to which all messages have units; waits for those before ``end``.
         Records behind the last of these messages may be of kinds that get no units."""
-        newest, looks = newest_unit_end(self.root, queue_file_size), 0
+        newest, looks = self._newest(queue_file_size), 0
         while newest < end and looks < _DISPATCH_LOOKS:
             time.sleep(_DISPATCH_SECONDS)
-            before, newest = newest, newest_unit_end(self.root, queue_file_size)
+            before, newest = newest, self._newest(queue_file_size)
             looks = looks + 1 if newest == before else 0
         return newest
+
+    def _newest(self, queue_file_size: int) -> int:
+        """Where the record of the newest unit ends, of queues and of batch queues (5.x)."""
+        of_batches = batch_queue_file_size(self.root, self._config)
+        return max(
+            newest_unit_end(self.root, queue_file_size), newest_batch_end(self.root, of_batches)
+        )
 
     def _await_others(self, limit: int) -> None:
         """Waits until all queues, and the index, have everything of the records before a physical
@@ -204,6 +218,8 @@ class Source:
         cuts = QueueCuts(limit, has_extension=has_extension)
         for file in self.listing.newest_first(paths.CONSUME_QUEUE):
             yield from _some(found(file, cuts.units(file)))
+        for file in self.listing.newest_first(paths.BATCH_CONSUME_QUEUE):
+            yield from _some(found(file, cuts.batch_units(file)))
         for file in self.listing.newest_first(paths.CONSUME_QUEUE_EXT):
             yield from _some(found(file, cuts.extension(file)))
         copied = partial(scratch_copy, self._scratch)
@@ -233,7 +249,7 @@ class Source:
         """All files but the log, what is derived from it, and those that were copied first. Left
         out are ``abort``, which a start takes for a crash, and files that a broker is about to
         rename."""
-        taken = [paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX]
+        taken = [paths.COMMIT_LOG, *_DERIVED]
         if not is_amid_repair(self.root):
             taken.append(REPAIR)  # A repair has changed nothing yet: the copy does not need it.
         first = {*_FIRST, *(name + _BACKUP for name in _FIRST), paths.CHECKPOINT}

@@ -130,7 +130,7 @@ class Snapshot:
         dispatched_to = rocksdb.built_to
         if rocksdb.name is None:
             dispatched_to = max(
-                newest_unit_end(root, queue_size), _newest_batch_end(root, batch_size)
+                newest_unit_end(root, queue_size), newest_batch_end(root, batch_size)
             )
         log = open_commit_log(root, config, log_size)
         waiting_from: int | None = dispatched_to
@@ -219,7 +219,7 @@ def _batch_topics(root: Path) -> frozenset[str]:
     )
 
 
-def _newest_batch_end(root: Path, file_size: int) -> int:
+def newest_batch_end(root: Path, file_size: int) -> int:
     """:func:`newest_unit_end` for batch queues."""
     newest = -1
     for where in paths.queue_directories(root / paths.BATCH_CONSUME_QUEUE):
