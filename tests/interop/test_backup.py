@@ -4,17 +4,33 @@ has every message up to the place that the backup names, at the same offsets."""
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.services.timer import Timer
 from rmqctl.operations.backup.create import Wanted, create
 from rmqctl.operations.backup.restore import plan_restore, restore
 from rmqctl.operations.verify import Finding, verify
+from rmqctl.operations.verify.timer import check_timer
 from tests.golden_data import tree_content
 from tests.interop import batchstore
 from tests.interop.commands import only
 from tests.interop.engine import Engine, Row
+from tests.interop.goldentimer import (
+    HOUR,
+    SIZES,
+    TOPIC,
+    WHEEL_TOPIC,
+    records,
+    timed,
+    timer_checkpoint,
+    wait_for,
+    wait_until_enqueued,
+    write_topics,
+)
 from tests.interop.stores import Messages, assert_clean, config_of, settings
 
 NAMES = ("topic", "queueId", "queueOffset", "physicalOffset")
@@ -137,3 +153,53 @@ def test_batch_queues_that_the_engine_writes_meanwhile(engine: Engine, tmp_path:
     copied.shutdown()
     store.shutdown()
     assert_clean(new, config)
+
+
+@pytest.mark.nightly
+@only("5.3.3")
+@pytest.mark.proves("backup")
+def test_a_broker_goes_on_with_a_timer_that_was_copied_meanwhile(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """Each message that waits in the copied log is in the wheel once, and each that was due is
+    delivered."""
+    config, root, new = config_of(SIZES), tmp_path / "store", tmp_path / "new"
+    write_topics(root)
+    engine.ask("broker", root=str(root), config=SIZES)
+    later, pieces = system_clock() + HOUR, 0
+
+    def happens(done: int, total: int) -> None:
+        """Its messages are in the wheel, and counted, before the next piece is copied."""
+        nonlocal pieces
+        if pieces < 12:
+            each = [timed(f"waits-{pieces}-{n}", n, TIMER_DELIVER_MS=later) for n in range(2)]
+            engine.ask("send", messages=[*each, timed(f"due-{pieces}", TIMER_DELAY_SEC=2)])
+            wait_until_enqueued(root, SIZES)
+        pieces += 1
+
+    happens(0, 0)
+    made = create(Wanted(root, config, str(tmp_path / "full.tar.zst")), happens)
+    engine.ask("stop")
+    end = made.manifest.head.physical_offset
+    assert made.manifest.head.is_live and end is not None
+    restore(plan_restore([str(tmp_path / "full.tar.zst")], new))
+    assert {one.severity for one in check_timer(new, config)} <= {"info"}
+    waiting = [one.properties["KEYS"] for one in records(new, SIZES, WHEEL_TOPIC)]
+    assert len(waiting) == len(set(waiting)) < len(records(root, SIZES, WHEEL_TOPIC))
+
+    engine.ask("broker", root=str(new), config=SIZES)
+    wait_until_enqueued(new, SIZES)
+    now = system_clock()
+    wait_for(lambda: timer_checkpoint(new)[0] > now, "gone on")
+    engine.ask("stop")
+    delivered = {one.properties["KEYS"] for one in records(new, SIZES, TOPIC)}
+    assert delivered == {name for name in waiting if name.startswith("due")}
+    assert {one.severity for one in check_timer(new, config)} <= {"info"}
+    with MessageStore(new, config) as store:
+        timer = Timer(store)
+        units = Counter(one.physical_offset for one in timer.log.units())
+        timer.close()
+    of_later = [
+        one for one in records(new, SIZES, WHEEL_TOPIC) if "waits" in one.properties["KEYS"]
+    ]
+    assert of_later and {units[one.physical_offset] for one in of_later} == {1}

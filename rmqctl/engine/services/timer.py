@@ -95,15 +95,18 @@ def victim_keys(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 class Timer:
     """The timer of an open store. Without a file ``checkpoint`` is all zeros, as in a broker, and
-    ``wheel`` is None."""
+    ``wheel`` is None.
 
-    def __init__(self, store: Store) -> None:
+    :param checkpoint: to be used instead of that of the file, which a broker replaces each second.
+    """
+
+    def __init__(self, store: Store, checkpoint: TimerCheckpoint | None = None) -> None:
         self._store = store
         root, config = store.root, store.config
         path = root / paths.TIMER_WHEEL
         self.wheel = TimerWheel(path) if os.path.lexists(path) else None
         self.log = TimerLog(root / paths.TIMER_LOG, timer_log_file_size(root, config))
-        found = read_timer_checkpoint(root / paths.TIMER_CHECKPOINT)
+        found = checkpoint or read_timer_checkpoint(root / paths.TIMER_CHECKPOINT)
         self.has_checkpoint = found is not None
         self.checkpoint = found or TimerCheckpoint()
         self.log.checked_from = self.recovery_position

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from formats import constants, layouts
+from formats import constants
 from rmqctl.engine.files import paths
 from rmqctl.engine.timer.timercheck import TimerCheckpoint, encode
 from rmqctl.engine.timer.timerlog import BLANK, BLANK_MAGIC, UNIT, UNIT_SIZE
-from rmqctl.engine.timer.wheel import SLOT_SIZE, WHEEL_SIZE
+from rmqctl.engine.timer.wheel import SLOT, SLOT_SIZE, WHEEL_SIZE
 
 if TYPE_CHECKING:
     from io import BufferedWriter
-
-_SLOT = Struct(layouts.TIMER_SLOT.format)
 
 
 class Place(NamedTuple):
@@ -122,7 +119,7 @@ class NewTimer:
             for slot, (first, last, number) in sorted(self._slots.items()):
                 time = slot // self._precision
                 wheel.seek(time % constants.TIMER_SLOTS * SLOT_SIZE)
-                wheel.write(_SLOT.pack(time, first, last, number, 0))
+                wheel.write(SLOT.pack(time, first, last, number, 0))
             _force(wheel)
         made = before._replace(
             read_timestamp=self._clock,

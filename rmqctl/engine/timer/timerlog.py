@@ -108,10 +108,15 @@ class TimerLog:
 
     @property
     def closed_end(self) -> int:
-        """:attr:`end`; but if a blank stands there, the end of the file that it closes."""
-        mapped = self.files.find(self.end)
-        if mapped is None or not _is_blank(mapped, self.end - mapped.file_from_offset):
-            return self.end
+        """:meth:`closed` of :attr:`end`."""
+        return self.closed(self.end)
+
+    def closed(self, position: int) -> int:
+        """A position behind a unit; but if a blank stands there, the end of the file that it
+        closes."""
+        mapped = self.files.find(position)
+        if mapped is None or not _is_blank(mapped, position - mapped.file_from_offset):
+            return position
         return mapped.file_from_offset + mapped.size
 
     def units(self, from_position: int = 0) -> Iterator[TimerUnit]:

@@ -7,6 +7,7 @@ stays as it is until it is used for a later time.
 from __future__ import annotations
 
 from pathlib import Path
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-SLOT_SIZE = layouts.TIMER_SLOT.size
+SLOT = Struct(layouts.TIMER_SLOT.format)
+SLOT_SIZE = SLOT.size
 WHEEL_SIZE = constants.TIMER_SLOTS * SLOT_SIZE
 _DTYPE = dtype_of(layouts.TIMER_SLOT)
 #: Bytes that are read at once: whole slots.

@@ -3,16 +3,18 @@ consistent part of one that is being written.
 
 While a broker writes, the order of copying makes the copy consistent:
 
-1. The offsets of consumers and of delayed messages, how far the timer of 5.x has delivered, and the
-   checkpoint. They may be behind the rest, but never ahead.
+1. The offsets of consumers and of delayed messages, and the checkpoint. They may be behind the
+   rest, but never ahead. How far the timer of 5.x has come is read.
 2. Where the log ends then is noted (``physical_offset``). Queues, batch queues (5.x) and index are
    copied, cut at that offset, when all records before it have been dispatched to every queue
    (:mod:`~rmqctl.operations.backup.derived`). If the dispatch stands still before that, they are
    cut where it stands (``dispatched_offset``). A start then dispatches the rest again
    (``DefaultMessageStore#start``), and adds nothing twice. One of 5.x does so only after a crash;
    at any other time it leaves out the first message (``CommitLog#recoverNormally``).
-3. The log, up to the noted offset.
-4. All other files of ``config/``.
+3. The wheel and the timer log, cut behind the messages that the timer had counted
+   (:mod:`~rmqctl.operations.backup.timercut`).
+4. The log, up to the noted offset.
+5. All other files of ``config/``.
 
 Retention deletes the oldest files of the log, and afterwards what queues and index have of them
 (``DefaultMessageStore#cleanFilesPeriodically``). The log is copied after those, and each directory
@@ -45,11 +47,13 @@ from rmqctl.engine.settings.filesizes import batch_queue_file_size, unproven_log
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import check_understood
+from rmqctl.engine.timer.timercheck import TimerCheckpoint, read_timer_checkpoint
 from rmqctl.errors import CommitLogMissing, FileLengthContradiction
 from rmqctl.operations.backup.cut import QueueCuts, index_before, log_before, scratch_copy
 from rmqctl.operations.backup.derived import lacking, wanted_before
 from rmqctl.operations.backup.errors import StoreChanging
 from rmqctl.operations.backup.listing import Found, Listing, SourceFile, found
+from rmqctl.operations.backup.timercut import TimerCut
 from rmqctl.operations.look.info import irregular_files
 from rmqctl.operations.verify.snapshot import newest_batch_end, newest_unit_end
 
@@ -58,16 +62,15 @@ T = TypeVar("T")
 _CONFIG = "config/"
 _BACKUP, _TEMPORARY = ".bak", ".tmp"
 #: Files that may be behind the log and the queues, but never ahead of them.
-_FIRST = (
-    *(_CONFIG + name for name in (*brokerjson.OFFSET_TABLES, brokerjson.DELAY_OFFSET)),
-    paths.TIMER_CHECKPOINT,
-)
-#: The directories of what is derived from the log.
+_FIRST = tuple(_CONFIG + name for name in (*brokerjson.OFFSET_TABLES, brokerjson.DELAY_OFFSET))
+#: What is derived from the log.
 _DERIVED = (
     paths.CONSUME_QUEUE,
     paths.BATCH_CONSUME_QUEUE,
     paths.CONSUME_QUEUE_EXT,
     paths.INDEX,
+    paths.TIMER_WHEEL,
+    paths.TIMER_LOG,
 )
 #: How often a file of ``config/`` is looked for, and seconds between two looks: a broker deletes it
 #: before it gives the new one its name (``MixAll#string2File``).
@@ -153,6 +156,7 @@ class Source:
             yield from self._settled(self._named(name))
             yield from self._settled(self._named(name + _BACKUP))
         yield from self._settled(self._named(paths.CHECKPOINT))
+        timer = read_timer_checkpoint(self.root / paths.TIMER_CHECKPOINT) or TimerCheckpoint()
         with MessageStore(self.root, self._config) as store:
             _check_log(store)
             self.cut = _cut_files(store)
@@ -163,6 +167,7 @@ class Source:
         self.dispatched_offset = min(max(dispatched, begin), end)
         self._await_others(self.dispatched_offset)
         yield from self._derived(self.dispatched_offset)
+        yield from self._timer(timer, self.dispatched_offset)
         yield from self._log_of(begin, end)
         yield from self._others()
         log = self._log_range()
@@ -229,6 +234,15 @@ class Source:
                 opener = index_before(limit, file, geometry, store.commit_log, copied)
                 yield from _some(found(file, opener))
 
+    def _timer(self, checkpoint: TimerCheckpoint, limit: int) -> Iterator[Found]:
+        """The timer as a check point says that it was, without messages from a physical offset
+        on."""
+        cut = TimerCut(checkpoint, limit, self._looked, partial(scratch_copy, self._scratch))
+        yield from _some(found(self._named(paths.TIMER_WHEEL), cut.wheel))
+        for file in self.listing.newest_first(paths.TIMER_LOG):
+            yield from _some(found(file, cut.log(file)))
+        yield from _some(found(self._named(paths.TIMER_CHECKPOINT), cut.checkpoint))
+
     def _log_of(self, begin: int, end: int) -> Iterator[Found]:
         """The log, which began and ended at these physical offsets when the copy was begun. Notes
         where the copy of it begins.
@@ -253,6 +267,7 @@ class Source:
         if not is_amid_repair(self.root):
             taken.append(REPAIR)  # A repair has changed nothing yet: the copy does not need it.
         first = {*_FIRST, *(name + _BACKUP for name in _FIRST), paths.CHECKPOINT}
+        first.add(paths.TIMER_CHECKPOINT)
         # 5.x keeps what was in it before.
         first |= {paths.ABORT, paths.ABORT + _BACKUP}
         for file in list(self.listing.files()):
