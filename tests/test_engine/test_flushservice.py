@@ -615,6 +615,29 @@ def test_a_record_is_stored_then_committed_then_flushed(tmp_path: Path) -> None:
     log.close()
 
 
+def test_an_interrupt_just_behind_a_new_file_leaves_it_its_buffer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its records would be in the file while those before them wait in a buffer."""
+    log = pooled_log(tmp_path, TransientStorePool(2, PAGE))
+    record(log, b"\x01" * 3500)
+    append_file = log.files.append_file
+
+    def interrupted(offset: int) -> None:
+        append_file(offset)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log.files, "append_file", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            record(log, b"\x02" * 3500)
+    record(log, b"\x03" * 3500)
+    assert log.committed_where == 0 and stored_bodies(tmp_path) == []
+    log.commit_all()
+    log.close()
+    assert [body[:1] for body in stored_bodies(tmp_path)] == [b"\x01", b"\x03"]
+
+
 def test_a_full_file_gives_its_buffer_back_and_none_left_means_a_commit(tmp_path: Path) -> None:
     """No file is ever stored to directly while earlier records wait in buffers: a kill would leave
     them as a hole before it."""

@@ -186,20 +186,24 @@ class CommitLogWriter(CommitLog):
         :raises OSError: the disk refuses a commit, or the file. No file was made.
         """
         buffer = self._borrowed_buffer()
-        try:
-            fresh = self.files.append_file(file_from_offset)
-        except BaseException:
-            if buffer is not None and self._pool is not None:
-                self._pool.return_buffer(buffer)
-            raise
         if buffer is not None:
             from rmqctl.engine.files.bufferpool import WriteBuffer
 
+            # Before there is a file: after an interrupt it is never without its buffer.
             with self._commit_lock:
                 if not self._write_buffers:
                     self._committed = file_from_offset, self.store_timestamp
                 self._write_buffers[file_from_offset] = WriteBuffer(buffer)
-        elif self._warm_pages is not None:
+        try:
+            fresh = self.files.append_file(file_from_offset)
+        except BaseException:
+            if buffer is not None and self.files.end_offset <= file_from_offset:
+                with self._commit_lock:
+                    del self._write_buffers[file_from_offset]
+                assert self._pool is not None
+                self._pool.return_buffer(buffer)
+            raise
+        if buffer is None and self._warm_pages is not None:
             self._warm(fresh, self._warm_pages)
         return fresh
 
