@@ -14,7 +14,7 @@ import pytest
 
 from formats import constants
 from rmqctl.engine.dispatch.multi import add_queue_offsets
-from rmqctl.engine.files import mappedfile
+from rmqctl.engine.files import mappedfile, writing
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode, parse_host
@@ -156,7 +156,7 @@ def test_a_full_disk_is_a_status_and_the_store_goes_on_later(
                 raise error
 
             full.setattr(os, "posix_fallocate", refuse)
-            full.setattr(mappedfile, "create_file", refuse)
+            full.setattr(writing, "create_file", refuse)
             # A queue that has no file yet: nothing of the message may be stored.
             result = store.put_message(Message("New", b"y"))
             assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE

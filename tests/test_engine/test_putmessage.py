@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from formats import constants
-from rmqctl.engine.files import filequeuewriter, mappedfile, writing
+from rmqctl.engine.files import filequeuewriter, writing
 from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.logwriter import CommitLogWriter
@@ -667,7 +667,7 @@ def full_disk() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as full:
         full.setattr(os, "posix_fallocate", refuse)
-        full.setattr(mappedfile, "create_file", refuse)
+        full.setattr(writing, "create_file", refuse)
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from rmqctl.engine.files.advice import expect_readers
@@ -13,7 +14,7 @@ from rmqctl.engine.files.durable import raise_lost, sync_files
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS, FileEntry, MappedFileQueue
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.writing import Forced, remove_file
-from rmqctl.errors import CannotRead, CannotWrite
+from rmqctl.errors import CannotRead, CannotWrite, RmqctlError
 
 
 class MappedFileQueueWriter(MappedFileQueue):
@@ -72,6 +73,22 @@ class MappedFileQueueWriter(MappedFileQueue):
         :raises CannotWrite: it cannot be made; nothing is left of it.
         """
         path = self._path_of_next(file_from_offset)
+        is_free = not os.path.lexists(path)
+        try:
+            return self._append_file(path, file_from_offset, head)
+        except BaseException:
+            # An interrupt may come when the file has its name and is not listed yet, or half: then
+            # no later call could make it.
+            if self._offsets[-1:] != [file_from_offset]:
+                del self.entries[len(self._offsets) :]
+                self._open.forget(file_from_offset)
+                self._unsynced.pop(path, None)
+                if is_free:
+                    with suppress(RmqctlError):
+                        remove_file(self.root_of(path), path)
+            raise
+
+    def _append_file(self, path: Path, file_from_offset: int, head: bytes) -> MappedFile:
         root, ahead = self.root_of(path), self._ahead.pop(file_from_offset, None)
         forced = self._forced
         if forced is Forced.FILE:
@@ -94,7 +111,6 @@ class MappedFileQueueWriter(MappedFileQueue):
             try:
                 mapped.give_name(root, head, forced)
             except BaseException:
-                self._unsynced.pop(path, None)
                 mapped.close()
                 raise
         if before is not None:
@@ -137,7 +153,7 @@ class MappedFileQueueWriter(MappedFileQueue):
         mapped = self.append_file(start) if ahead is None else ahead
         try:
             mapped.reserve(offset - start, size)
-        except OSError:
+        except BaseException:
             if has_name:
                 self.remove_from(start)
             elif start not in self._ahead:
@@ -155,13 +171,16 @@ class MappedFileQueueWriter(MappedFileQueue):
     def remove_from(self, offset: int) -> None:
         """Removes the files that begin at ``offset`` or behind it, the last one first. Errors as in
         :func:`~rmqctl.engine.files.writing.remove_file`."""
-        while self._offsets and self._offsets[-1] >= offset:
-            path = self.entries[-1].path
-            self._open.forget(self._offsets[-1])
-            remove_file(self.root_of(path), path)
-            self._unsynced.clean(path)
-            self._offsets = self._offsets[:-1]
-            self.entries = self.entries[:-1]
+        try:
+            while self._offsets and self._offsets[-1] >= offset:
+                path = self.entries[-1].path
+                self._open.forget(self._offsets[-1])
+                remove_file(self.root_of(path), path)
+                self._unsynced.clean(path)
+                self._offsets = self._offsets[:-1]
+                self.entries = self.entries[:-1]
+        finally:
+            del self.entries[len(self._offsets) :]  # An interrupt may have come between the two.
 
     def close_gap(self, place: int) -> None:
         """Removes the files behind ``place`` when the file that should hold it is missing. The

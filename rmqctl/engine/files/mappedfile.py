@@ -13,8 +13,10 @@ import mmap
 import os
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from rmqctl.engine.files import writing
 from rmqctl.engine.files.advice import expect_zeros, want_all
 from rmqctl.engine.files.dirty import DirtyRange, Unsynced
 from rmqctl.engine.files.durable import raise_lost
@@ -27,14 +29,8 @@ from rmqctl.engine.files.extents import (
     write_at,
 )
 from rmqctl.engine.files.paths import open_listed
-from rmqctl.engine.files.writing import (
-    Forced,
-    create_file,
-    create_unnamed,
-    name_file,
-    open_for_writing,
-)
-from rmqctl.errors import CannotRead
+from rmqctl.engine.files.writing import Forced
+from rmqctl.errors import CannotRead, CannotWrite, RmqctlError
 
 PAGE = mmap.PAGESIZE
 #: Bytes of the largest chunk that is allocated at once.
@@ -82,7 +78,8 @@ class MappedFile:
         """Maps the open file ``descriptor``, which is closed with this object.
 
         :param unsynced: the file is noted here as soon as it is stored into.
-        :raises CannotRead: the system refuses to map it.
+        :raises CannotRead: the system refuses to map it. :raises CannotWrite: the same, of a
+            ``writable`` one.
         """
         self.path = path
         self.file_from_offset = file_from_offset
@@ -101,10 +98,13 @@ class MappedFile:
             self.buffer: mmap.mmap | bytes = (
                 mmap.mmap(descriptor, self.size, access=access) if self.size else b""
             )
-        except (OSError, ValueError) as error:
+        except BaseException as error:
             os.close(descriptor)
+            if not isinstance(error, OSError | ValueError):
+                raise
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise CannotRead(path=str(path), reason=reason) from error
+            refused = CannotWrite if writable else CannotRead
+            raise refused(path=str(path), reason=reason) from error
         self._close_descriptor = weakref.finalize(self, os.close, descriptor)
 
     @classmethod
@@ -132,7 +132,7 @@ class MappedFile:
         cls, root: Path, path: Path, file_from_offset: int = 0, unsynced: Unsynced | None = None
     ) -> MappedFile:
         """Maps an existing file for writing; no link below ``root`` is followed."""
-        return cls(path, open_for_writing(root, path), file_from_offset, True, unsynced)
+        return cls(path, writing.open_for_writing(root, path), file_from_offset, True, unsynced)
 
     @classmethod
     def create(
@@ -145,10 +145,16 @@ class MappedFile:
         forced: Forced = Forced.ALL,
         unsynced: Unsynced | None = None,
     ) -> MappedFile:
-        """Makes a sparse file of ``size`` bytes, ``head`` and zeros, and maps it for writing."""
-        descriptor = create_file(root, path, size, head, forced)
-        mapped = cls(path, descriptor, file_from_offset, True, unsynced)
-        expect_zeros(mapped.buffer)
+        """Makes a sparse file of ``size`` bytes, ``head`` and zeros, and maps it for writing. If it
+        cannot be mapped, nothing is left of it."""
+        descriptor = writing.create_file(root, path, size, head, forced)
+        try:
+            mapped = cls(path, descriptor, file_from_offset, True, unsynced)
+            expect_zeros(mapped.buffer)
+        except BaseException:
+            with suppress(RmqctlError):
+                writing.remove_file(root, path)
+            raise
         return mapped
 
     @classmethod
@@ -163,7 +169,7 @@ class MappedFile:
     ) -> MappedFile | None:
         """:meth:`create`, but the file has no name before :meth:`give_name`. None where the file
         system has no unnamed files."""
-        descriptor = create_unnamed(root, path, size, forced)
+        descriptor = writing.create_unnamed(root, path, size, forced)
         if descriptor < 0:
             return None
         mapped = cls(path, descriptor, file_from_offset, True, unsynced)
@@ -175,7 +181,7 @@ class MappedFile:
         if head:
             self.reserve(0, len(head))
             self.write(0, head)
-        name_file(root, self.path, self.descriptor, forced)
+        writing.name_file(root, self.path, self.descriptor, forced)
 
     def load(self, start: int, end: int) -> None:
         """Called before a range is read through :attr:`buffer`. Does nothing here; a file that is

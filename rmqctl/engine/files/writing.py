@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from pathlib import Path
 
@@ -95,7 +95,8 @@ def create_file(
         except BaseException:
             os.close(descriptor)
             if named:
-                os.unlink(path.name, dir_fd=directory)
+                with suppress(OSError):
+                    os.unlink(path.name, dir_fd=directory)
             raise
         return descriptor
 
@@ -137,15 +138,19 @@ def _open_unnamed(directory: int) -> int:
 
 
 def _name(descriptor: int, name: str, directory: int, forced: Forced) -> None:
-    """Links an unnamed file into a directory; after an error the name is gone again."""
+    """Links an unnamed file into a directory; after an error, or an interrupt, the name is gone
+    again."""
     if forced >= Forced.FILE:
         os.fsync(descriptor)
-    os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=directory)
     try:
+        os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=directory)
         if forced >= Forced.ALL:
             os.fsync(directory)
     except BaseException:
-        os.unlink(name, dir_fd=directory)
+        # Without a link the name, if there is one, is another file's.
+        with suppress(OSError):
+            if os.fstat(descriptor).st_nlink:
+                os.unlink(name, dir_fd=directory)
         raise
 
 

@@ -29,7 +29,7 @@ from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
 from rmqctl.engine.start.nearend import check_near_end
 from rmqctl.engine.write.checks import check_message
 from rmqctl.engine.write.context import WriteContext
-from rmqctl.errors import CannotWrite
+from rmqctl.errors import CannotWrite, SystemRefused
 
 #: A longer time (ms) does not count, as in the engine (``isOSPageCacheBusy``).
 _NOT_IN_LOCK = 10_000_000
@@ -156,7 +156,7 @@ class MessagePutter:
             return queue_offset
         try:
             self.queues.find_or_create(*key).reserve(queue_offset)
-        except (CannotWrite, OSError):
+        except (SystemRefused, OSError):
             return queue_offset
         # The unit itself has space, even if it lies across the end of a chunk.
         return queue_offset + max(self.units_reserved(queue_offset), 1)
@@ -197,7 +197,7 @@ class MessagePutter:
                     self.queues.find_or_create(*place).reserve(unit_offset)
             timestamp = self.clock()
             self.before_append(timestamp)
-        except (CannotWrite, OSError) as error:
+        except (SystemRefused, OSError) as error:
             return self._refused(error, start, encoded, queue_offset)
         queue_offset = queue_offset if counts else 0
         record = encoded.record(queue_offset, mapped.file_from_offset + position, timestamp)
@@ -230,7 +230,7 @@ class MessagePutter:
                 queue.reserve(queue_offset)
             timestamp = self.clock()
             self.before_append(timestamp)
-        except (CannotWrite, OSError) as error:
+        except (SystemRefused, OSError) as error:
             return [self._refused(error, start, encoded[0], first)]
         # All are encoded before the first is stored, so an impossible value stops them all.
         records, offset = [], mapped.file_from_offset + position
@@ -319,7 +319,7 @@ def _has_unit(encoded: EncodedMessage) -> bool:
 
 
 def refused(error: Exception) -> PutMessageResult:
-    """The result of an append that failed for want of disk space."""
+    """The result of an append that the system has refused, mostly for want of disk space."""
     if isinstance(error, CannotWrite):
         return PutMessageResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason=str(error))
     reason = getattr(error, "strerror", None) or str(error)

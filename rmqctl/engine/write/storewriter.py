@@ -20,7 +20,7 @@ from rmqctl.engine.write.flags import RunningFlags
 from rmqctl.engine.write.put import MessagePutter, refused
 from rmqctl.engine.write.stats import StoreStats
 from rmqctl.engine.write.storeflusher import FlushedRange, StoreFlusher
-from rmqctl.errors import CannotWrite
+from rmqctl.errors import CannotWrite, SystemRefused
 
 if TYPE_CHECKING:
     from rmqctl.engine.derive.writer import PlainRecord, PlainRun
@@ -313,7 +313,7 @@ class StoreWriter:
                 self._tail.appended_runs(start, runs)
             else:
                 self._tail.appended(start, count)
-        except (CannotWrite, OSError) as error:
+        except (SystemRefused, OSError) as error:
             result = refused(error)
             # A bulk's messages get no answers then, and putting them again would store them twice.
             one = ": it appears in its queue and index as soon as there is room"
