@@ -199,8 +199,8 @@ class WritableStore(MessageStore):
             super()._check()
         paths.check_writable(self.root)
         check_understood(self.root, self.config)
+        self._undo.callback(self._release)  # First: an interrupt may come between the two.
         self._lock = StoreLock(self.root, self._forked)
-        self._undo.callback(self._release)
         paths.check_writable(self.root)  # A repair may have begun, and was killed, since.
 
     def _release(self) -> None:
@@ -367,8 +367,8 @@ class WritableStore(MessageStore):
         """Stops cleanly (:meth:`StoreWriter.close`)."""
         if self._closed:
             return
-        self._closed = True
         try:
+            self._closed = True
             self.writer.close()
         finally:
             self.abandon()

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
 from rmqctl.engine.files import durable, writing
-from rmqctl.engine.files.durable import ReplacedInDoubt, write_whole
+from rmqctl.engine.files.durable import (
+    PlacedInDoubt,
+    ReplacedInDoubt,
+    put_in_place,
+    write_whole,
+)
 from rmqctl.engine.files.newdirectory import made_anew, new_directory
 from rmqctl.engine.state.persist import persist
 from rmqctl.errors import CannotWrite, NoFileToWrite
 from rmqctl.operations.backup.place import created
+from tests.descriptors import open_descriptors
+from tests.interrupts import interrupted_at
 
 
 def test_a_new_directorys_name_is_forced_to_disk_when_it_has_it(
@@ -91,6 +99,92 @@ def test_what_is_said_not_to_be_made_is_not_in_the_way_of_the_next_run(
     with make(place):
         pass
     assert list(tmp_path.iterdir()) == [place]
+
+
+def written(place: Path) -> AbstractContextManager[object]:
+    write_whole(place, b"{}")
+    return nullcontext()
+
+
+@pytest.mark.parametrize("make", [new_directory, new_file, written])
+def test_what_cannot_get_its_old_name_back_is_said_to_be_there(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Path], AbstractContextManager[object]],
+) -> None:
+    """The disk fails when the name is forced to it, and the system makes it read-only then."""
+    place, rename = tmp_path / "new.tar.zst", os.rename
+
+    def failed(directory: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def refused(source: Path, target: Path) -> None:
+        if source == place:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        rename(source, target)
+
+    monkeypatch.setattr(durable, "sync_directory", failed)
+    monkeypatch.setattr(os, "rename", refused)
+    told = r"is whole and in its place, .*Input/output error"
+    with pytest.raises(PlacedInDoubt, match=told), make(place):
+        pass
+    assert list(tmp_path.iterdir()) == [place]
+
+
+@pytest.mark.parametrize("call", ["rename", "open", "fsync", "close"])
+@pytest.mark.parametrize("is_directory", [False, True])
+def test_an_interrupt_behind_any_call_of_putting_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_directory: bool, call: str
+) -> None:
+    """What was built has its old name, for whoever is told that it was not put in place."""
+    built, place, called = tmp_path / "built", tmp_path / "place", getattr(os, call)
+    built.mkdir() if is_directory else built.touch()
+
+    def interrupted(*given: object, **named: object) -> None:
+        called(*given, **named)
+        monkeypatch.setattr(os, call, called)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, call, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        put_in_place(built, place)
+    assert list(tmp_path.iterdir()) == [built]
+    put_in_place(built, place)
+    assert list(tmp_path.iterdir()) == [place]
+
+
+@pytest.mark.parametrize("before", [None, b"before"])
+def test_an_interrupt_at_any_step_of_writing_a_file(tmp_path: Path, before: bytes | None) -> None:
+    """There is the old file or the new one, whole, and nothing beside it."""
+    path, functions = tmp_path / "plan", {"write_whole", "put_in_place", "sync_directory"}
+    for step in range(1, 1000):
+        if before is not None:
+            path.write_bytes(before)
+        else:
+            path.unlink(missing_ok=True)
+        with suppress(KeyboardInterrupt), interrupted_at(step, {durable}, functions) as reached:
+            write_whole(path, b"after")
+        found = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+        assert found in ({} if before is None else {"plan": before}, {"plan": b"after"}), step
+        if not reached:
+            break
+    assert 50 < step < 999
+    assert found == {"plan": b"after"}
+
+
+def test_an_interrupt_while_a_directory_is_locked_holds_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, before = fcntl.flock, open_descriptors()
+
+    def interrupted(descriptor: int, how: int) -> None:
+        flock(descriptor, how)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(fcntl, "flock", interrupted)
+        made_anew(tmp_path / "building", tmp_path / "place")
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize("is_config", [False, True])

@@ -10,19 +10,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from rmqctl import kernel
+from rmqctl.engine import files
 from rmqctl.engine.files.lock import StoreLock, is_locked
-from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import CannotWrite, StoreInUse
 from tests.descriptors import open_descriptors
 from tests.golden_data import state
+from tests.interrupts import interrupted_at
 from tests.test_kernel.alike import files_of
 
 _SMALL = "mappedFileSizeCommitLog=65536\nmaxHashSlotNum=100\nmaxIndexNum=500"
@@ -413,3 +415,51 @@ def test_a_child_that_was_forked_amid_a_stream_cannot_go_on_in_it(
         assert [one.is_ok for one in results] == [True] * count
         found = [store.get_message("T", 0, number, 1).records for number in range(count)]
         assert all(found) and store.dispatch_behind_bytes == 0
+
+
+def test_an_interrupt_at_any_step_of_taking_the_lock_leaves_it_to_the_next(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    for step in range(1, 1000):
+        store = None
+        with suppress(KeyboardInterrupt), interrupted_at(step, {files.lock}, {"_take"}) as reached:
+            store = MessageStore(tmp_path, writable=True)
+        if store is not None:
+            store.close()
+        StoreLock(tmp_path).release()
+        if not reached:
+            break
+    assert 100 < step < 999
+
+
+def test_an_interrupt_right_behind_the_lock_leaves_it_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store knows how to give it back before it has it."""
+    (tmp_path / "commitlog").mkdir()
+    kept = "_lock"
+
+    def interrupted(store: MessageStore, name: str, value: object) -> None:
+        object.__setattr__(store, name, value)
+        if name == kept and value is not None:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(WritableStore, "__setattr__", interrupted)
+        MessageStore(tmp_path, writable=True)
+    StoreLock(tmp_path).release()
+
+
+def test_an_interrupt_as_a_close_begins_gives_the_lock_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(store: MessageStore, name: str, value: object) -> None:
+        object.__setattr__(store, name, value)
+        patch.undo()
+        raise KeyboardInterrupt
+
+    store = MessageStore(tmp_path / "new", writable=True, create=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(WritableStore, "__setattr__", interrupted)
+        store.close()
+    store.close()
+    StoreLock(tmp_path / "new").release()

@@ -47,6 +47,17 @@ class ReplacedInDoubt(CannotWrite):
     step = "Check the disk before you rely on either."
 
 
+class PlacedInDoubt(ReplacedInDoubt):
+    """The same of what has got its name at the end, where nothing stood, and cannot be renamed any
+    more: the system makes a file system read-only when its disk fails."""
+
+    template = (
+        "{path} is whole and in its place, but its name could not be forced to disk: {reason}. A "
+        "loss of power may take it away."
+    )
+    step = "Check the disk before you rely on it."
+
+
 def remove_tree(path: Path) -> None:
     """Removes a directory with what is in it, as far as the system lets. Anything else stays:
     ``shutil.rmtree`` would wait until somebody writes into a pipe."""
@@ -164,22 +175,37 @@ def put_in_place(built: Path, place: Path) -> None:
     """Renames ``built`` to ``place``, durably. Nothing stands there, or an empty directory. What
     root has built belongs to the owner of the directory that it comes into.
 
-    :raises OSError: the system refuses. ``built`` then has its old name again, so that the caller
-        can try once more.
+    :raises OSError: the system refuses. ``built`` then has its old name again, as after an
+        interrupt, so that the caller can try once more.
+    :raises PlacedInDoubt: it could not get its old name back.
     """
     hand_over_tree(built, place.parent)
-    os.rename(built, place)
+    before = os.lstat(built)
     try:
+        os.rename(built, place)
         sync_directory(place.parent)
-    except BaseException:
-        with suppress(OSError):
-            os.rename(place, built)
+    except BaseException as error:
+        # An interrupt may come before the rename, or behind it.
+        if _stands_at(place, before):
+            try:
+                os.rename(place, built)
+            except OSError:
+                reason = error.strerror if isinstance(error, OSError) else "it was interrupted"
+                raise PlacedInDoubt(path=str(place), reason=reason) from error
         raise
+
+
+def _stands_at(place: Path, status: os.stat_result) -> bool:
+    """Whether the file or directory with a status has the name ``place``."""
+    try:
+        return os.path.samestat(os.lstat(place), status)
+    except OSError:
+        return False
 
 
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file under a temporary name and renames it to ``path``, durably. A file that was
-    there is replaced at once; root leaves its owner.
+    there is replaced at once; root leaves its owner. An interrupt leaves no temporary file.
 
     :raises CannotWrite, StoreReadOnly: the system refuses; ``path`` is as it was.
     :raises ReplacedInDoubt: the new content is there, and a loss of power may undo it.
@@ -197,10 +223,12 @@ def write_whole(path: Path, data: bytes) -> None:
         else:
             hand_over_tree(beside, path)
             os.rename(beside, path)
-    except OSError as error:
+    except BaseException as error:
         # It may not exist: making it is what failed, perhaps.
         with suppress(OSError):
             beside.unlink()
+        if not isinstance(error, OSError):
+            raise
         raise writing_error(path, error) from error
     if is_new:
         return

@@ -51,15 +51,16 @@ class StoreLock:
         """
         self._forked = None if forked is None else weakref.WeakMethod(forked)
         self._descriptors: list[int] = []
-        with _mutex:
-            # The root too: if somebody has removed ``lock``, a second writer would do as much harm.
-            for path in (root, root / LOCK):
-                _refuse_held(root, _identity(path))
-            try:
+        try:
+            with _mutex:
+                # The root too: if somebody has removed ``lock``, a second writer would do as much
+                # harm.
+                for path in (root, root / LOCK):
+                    _refuse_held(root, _identity(path))
                 self._take(root)
-            except BaseException:
-                self.release()
-                raise
+        except BaseException:
+            self.release()
+            raise
 
     def _take(self, root: Path) -> None:
         descriptor = open_for_writing(root, root / LOCK, create=True)

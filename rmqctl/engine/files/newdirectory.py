@@ -10,7 +10,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rmqctl.engine.files.durable import put_in_place
@@ -28,6 +28,7 @@ def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
     :raises OutputInUse: another process builds there.
     :raises CannotWrite: the disk is full, or the path takes no other directory's place. It names
         ``path``, also where a file of what is built could not be written: that has gone since.
+    :raises PlacedInDoubt: ``path`` is there, and a loss of power may take it away.
     :raises NoDirectoryToWriteTo: as in :func:`made_anew`.
     :raises OSError: the system refused something else, which the error names: what is copied.
     """
@@ -116,12 +117,15 @@ def lock_directory(descriptor: int, place: Path) -> None:
     """Locks an open directory, until its descriptor is closed.
 
     :param place: what an error names.
-    :raises OutputInUse: another process holds the lock; the descriptor is closed.
+    :raises OutputInUse: another process holds the lock. After any error, and an interrupt, the
+        descriptor is closed.
     """
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        with suppress(OSError):  # Network file systems may not lock directories.
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OutputInUse(path=str(place)) from None
+    except BaseException:
         os.close(descriptor)
-        raise OutputInUse(path=str(place)) from None
-    except OSError:
-        pass  # Network file systems may not lock directories.
+        raise
