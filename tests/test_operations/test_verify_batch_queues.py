@@ -12,10 +12,13 @@ from struct import Struct
 import pytest
 
 from formats import layouts
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.paths import open_listed
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
+from rmqctl.errors import CannotRead
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.verify import Finding, Summary, inparts, verify
 from tests import golden_data
@@ -301,3 +304,18 @@ def test_without_a_configuration(root: Path) -> None:
     unsaid = replace(CONFIG, explicit=CONFIG.explicit - {"mapper_file_size_batch_consume_queue"})
     other = replace(unsaid, mapper_file_size_batch_consume_queue=13_800_000)
     assert not findings_of(root, other)[0]
+
+
+def test_a_queue_that_the_disk_does_not_read_is_told_and_not_said_to_be_missing(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = root / LAST
+
+    def opened(path: Path, file_from_offset: int = 0) -> MappedFile:
+        if path == refused:
+            raise CannotRead(path=str(path), reason="Input/output error")
+        return MappedFile(path, open_listed(path), file_from_offset, False)
+
+    monkeypatch.setattr(MappedFile, "open", opened)
+    found = [one for one in findings_of(root)[0] if one.severity == "error"]
+    assert [(one.code, one.path) for one in found] == [("unreadable-file", LAST)]

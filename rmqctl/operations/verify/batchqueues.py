@@ -29,7 +29,7 @@ from rmqctl.operations.verify.batchunits import (
     rows,
 )
 from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
-from rmqctl.operations.verify.findings import Finding, until_removed
+from rmqctl.operations.verify.findings import Finding, refused, until_removed
 from rmqctl.operations.verify.queuestate import Waits
 from rmqctl.operations.verify.snapshot import Snapshot
 
@@ -58,6 +58,8 @@ class BatchQueueChecker:
         self._dispatcher = snapshot.dispatcher()
         self._end = GrowingEnd(snapshot.open_log)
         self._states: dict[tuple[str, int], BatchQueueState] = {}
+        #: Findings of queues that could not be opened, which are still to be told.
+        self._refused: list[Finding] = []
 
     def add(self, units: Mapping[tuple[str, int], bytes | bytearray]) -> Iterator[Finding]:
         """Takes the units that records ask for, by queue and in log order, as they are stored."""
@@ -87,6 +89,7 @@ class BatchQueueChecker:
         self._note_missing()
         for where in paths.queue_directories(self._base):
             state = self._state(where.topic, where.queue_id)
+            yield from self._told()
             if state.queue is not None:
                 yield from self._unless_removed(state, self._finish(state))
 
@@ -95,32 +98,43 @@ class BatchQueueChecker:
 
     # --- queues --------------------------------------------------------------------------
 
+    def _told(self) -> Iterator[Finding]:
+        """The findings of queues that could not be opened since the last call."""
+        found, self._refused = self._refused, []
+        yield from found
+
     def _state(self, topic: str, queue_id: int) -> BatchQueueState:
         state = self._states.get((topic, queue_id))
         if state is None:
             path = f"{paths.BATCH_CONSUME_QUEUE}/{topic}/{queue_id}"
-            state = BatchQueueState(self._open(topic, queue_id), topic, queue_id, path)
+            queue, is_refused = None, False
+            try:
+                queue = self._open(topic, queue_id)
+            except CannotRead as error:  # Its units are unknown.
+                is_refused = True
+                self._refused += refused(self._root, error)
+            state = BatchQueueState(queue, topic, queue_id, path)
+            state.was_removed = is_refused
             self._states[topic, queue_id] = state
         return state
 
     def _open(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
-        """The queue as its files are; None without files, or where they cannot be read, which
-        another check finds."""
+        """The queue as its files are; None without files. :raises CannotRead: the system refuses
+        one."""
         where, size = self._base / topic / str(queue_id), self._snapshot.batch_queue_file_size
         if not where.is_dir():
             return None
-        try:
-            queue = BatchConsumeQueue(where, topic, queue_id, size)
-        except CannotRead:
-            return None
+        queue = BatchConsumeQueue(where, topic, queue_id, size)
         queue.close()
         return queue if queue.files.entries else None
 
     def _unless_removed(
         self, state: BatchQueueState, findings: Iterator[Finding]
     ) -> Iterator[Finding]:
-        """The findings of a queue. They end where a broker's retention removes a file in use."""
+        """The findings of a queue. They end where a broker's retention removes a file in use, or
+        the disk does not read one."""
         self.step()
+        yield from self._told()
         if (yield from until_removed(self._root, findings)):
             state.queue, state.was_removed = None, True
         elif state.queue is not None:

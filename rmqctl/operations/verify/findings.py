@@ -11,7 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.engine.files.paths import NOT_REGULAR
+from rmqctl.engine.files.paths import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    NOT_REGULAR,
+)
 from rmqctl.engine.files.shown import shown
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import is_written_by_its_brokers
@@ -158,21 +163,36 @@ def finding(code: str, **fields: object) -> Finding:
     return Finding(code=code, **values)  # type: ignore[arg-type]
 
 
-def until_removed(root: Path, findings: Iterator[Finding]) -> Generator[Finding, None, bool]:
-    """The findings of a part of a store. They end where a broker's retention removes a file in use,
-    with a finding of it; returns whether that happened.
+#: Where the files of queues lie.
+_OF_QUEUES = tuple(f"{name}/" for name in (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE))
 
-    :raises CannotRead: a file that is still there cannot be read.
+
+def until_removed(root: Path, findings: Iterator[Finding]) -> Generator[Finding, None, bool]:
+    """The findings of queues. They end where a broker's retention removes a file in use, or where
+    the disk does not read one, with a finding of it; returns whether that happened.
+
+    :raises CannotRead: a file that is still there, and no queue's, cannot be read.
     """
     try:
         yield from findings
     except CannotRead as error:
         path = Path(str(error.path))
-        if os.path.lexists(path):
+        if not os.path.lexists(path):
+            yield finding("file-removed-meanwhile", path=shown(root, path))
+        elif shown(root, path).startswith(_OF_QUEUES):
+            yield from refused(root, error)
+        else:
             raise
-        yield finding("file-removed-meanwhile", path=shown(root, path))
         return True
     return False
+
+
+def refused(root: Path, error: CannotRead) -> Iterator[Finding]:
+    """The finding of a file that the system does not open or read. None for what the check of the
+    directories tells: there is no right to read it, it is no file, or it is gone."""
+    path = Path(str(error.path))
+    if path.is_file() and os.access(path, os.R_OK):
+        yield finding("unreadable-file", path=shown(root, path), found=str(error.reason))
 
 
 class Adviser:

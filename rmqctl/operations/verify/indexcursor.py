@@ -24,7 +24,7 @@ from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.links import item_dtype
 from rmqctl.engine.index.newslots import NewSlots, new_slots, wrong_slots
 from rmqctl.errors import CannotRead, FileLengthContradiction
-from rmqctl.operations.verify.findings import INFO, Finding, finding
+from rmqctl.operations.verify.findings import INFO, Finding, finding, refused
 
 #: How many items are read at once: 1.3 MB.
 _WINDOW = 1 << 16
@@ -152,12 +152,13 @@ class IndexCursor:
             try:
                 self._file = IndexFile(MappedFile.open(path), self._service.geometry)
             except (FileLengthContradiction, CannotRead) as error:
-                # The check of the directories reports the file. Its items are not known.
+                # A wrong length the check of the directories reports. The items are not known.
                 self.skipped += 1
                 # A file that is gone, or that the system refuses, is no damage of the index: the
                 # keys of its items are treated like those of a file that retention has removed.
                 if isinstance(error, CannotRead):
                     self.was_removed, self.previous = True, None
+                    self._findings += refused(self._root, error)
                 continue
             self.next_no = 1
             self._peeked = 0, np.empty(0, item_dtype())

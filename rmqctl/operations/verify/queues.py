@@ -24,7 +24,7 @@ from rmqctl.engine.scan.scanner import TopicTable
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.batchqueues import BatchQueueChecker
 from rmqctl.operations.verify.damageranges import Ranges
-from rmqctl.operations.verify.findings import Finding, finding, until_removed
+from rmqctl.operations.verify.findings import Finding, finding, refused, until_removed
 from rmqctl.operations.verify.latercodes import ROCKSDB_ANEW
 from rmqctl.operations.verify.orphanunits import OrphanUnits
 from rmqctl.operations.verify.queueext import check_ext_files
@@ -55,6 +55,8 @@ class QueueChecker:
         self._states: dict[tuple[str, int], QueueState] = {}
         self._pending: list[UnitBatch | Plain] = []
         self._pending_units = 0
+        #: Findings of queues that could not be opened, which are still to be told.
+        self._refused: list[Finding] = []
         self._waits = Waits()
         self._records = UnitChecker(self._orphans, self._waits, snapshot.waiting_from)
         #: Called before each queue. It may raise to end the check.
@@ -138,6 +140,7 @@ class QueueChecker:
             return
         yield from self._check_pending()
         state = self._state(topic, queue_id)
+        yield from self._told()
         if state.queue is not None:
             yield from self._unless_removed(state, self._finish_queue(state))
 
@@ -170,11 +173,18 @@ class QueueChecker:
             yield from self._unless_removed(state, self._records.check(state, units))
 
     def _unless_removed(self, state: QueueState, findings: Iterator[Finding]) -> Iterator[Finding]:
-        """The findings of a queue. They end where a broker's retention removes a file in use."""
+        """The findings of a queue. They end where a broker's retention removes a file in use, or
+        the disk does not read one."""
         self.step()
+        yield from self._told()
         if (yield from until_removed(self._root, findings)):
             yield from state.release_repeated()
             state.queue, state.was_removed = None, True
+
+    def _told(self) -> Iterator[Finding]:
+        """The findings of queues that could not be opened since the last call."""
+        found, self._refused = self._refused, []
+        yield from found
 
     def _state(self, topic: str, queue_id: int) -> QueueState:
         state = self._states.get((topic, queue_id))
@@ -182,8 +192,9 @@ class QueueChecker:
             where, is_refused = self._path_of(topic, queue_id), False
             try:
                 queue = self._open(topic, queue_id)
-            except CannotRead:  # The check of the directories reports it. Its units are unknown.
+            except CannotRead as error:  # Its units are unknown.
                 queue, is_refused = None, True
+                self._refused += refused(self._root, error)
             state = QueueState(queue, topic, queue_id, where, self._snapshot.queue_file_size)
             state.was_removed = is_refused
             self._states[topic, queue_id] = state
