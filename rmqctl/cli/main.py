@@ -26,6 +26,8 @@ _COMMANDS = "rmqctl.cli.commands."
 #: Exit codes of exceptions that are not rmqctl's own errors.
 _SYSTEM_REFUSES = 5
 _BUG = 70
+#: What the system's loader says of a library that the memory has no room for.
+_NOT_MAPPED = "failed to map segment"
 #: Files that a process may have open, where the system allows as many: a put keeps the files of up
 #: to 1,024 queues open, and would end in many queues where the soft limit is 256.
 _OPEN_FILES = 1 << 14
@@ -236,14 +238,12 @@ def _invoke(arguments: list[str]) -> int:
             f"about the store. {step}"
         )
         return _SYSTEM_REFUSES
-    except MemoryError:
-        if _wants_traceback():
-            raise
-        note("error: not enough memory. Give the process more, or look at less at once.")
-        return _SYSTEM_REFUSES
     except Exception as error:
         if _wants_traceback():
             raise
+        if isinstance(error, MemoryError) or _NOT_MAPPED in str(error):
+            note("error: not enough memory. Give the process more, or look at less at once.")
+            return _SYSTEM_REFUSES
         note(
             f"error: a bug in rmqctl: {type(error).__name__}: {error}. "
             "Run again with RMQCTL_DEBUG=1 for the traceback, and report it."

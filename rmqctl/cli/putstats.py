@@ -53,19 +53,23 @@ def refused(
     """
     from rmqctl.cli.output import note
     from rmqctl.engine.record.status import NOT_AGAIN, PutMessageStatus
+    from rmqctl.limits import system_step
 
+    # The system's words end the first sentence, perhaps behind what it was about.
+    words = reason.partition(". ")[0].rpartition(": ")[2].rstrip(".")
+    mend = system_step(words, "Check owner, mount and free space.").rstrip(".")
     of_put = PutMessageStatus(status)
     before = "" if is_alone else " What was put before it is stored"
     where_on = "there" if next_line is None else f"line {next_line}"
     then = "try again" if is_alone else f"go on from {where_on}"
     if reason.endswith(NOT_AGAIN):
-        step = " Check owner, mount and free space; `rmqctl flush` then brings the rest in order."
+        step = f" {mend}; `rmqctl flush` then brings the rest in order."
         step += "" if next_line is None else f" Go on from {where_on}."
     elif of_put is PutMessageStatus.CREATE_MAPEDFILE_FAILED:
         # Its reason is an error with the next step in it.
         step = f"{before}: {then}." if before else ""
     elif of_put.is_of_store:
-        step = f"{before and before + '.'} Check owner, mount and free space, then {then}."
+        step = f"{before and before + '.'} {mend}, then {then}."
     else:
         mended = "Mend the message" if is_alone else "Mend the message or leave it out"
         step = f"{before and before + '.'} {mended}, then {then}."

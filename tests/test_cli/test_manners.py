@@ -452,11 +452,16 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), ImportError("libx.so: failed to map segment from shared object")],
+    ids=["memory", "library"],
+)
 def test_too_little_memory_is_no_bug(
-    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def greedy(*_: object) -> None:
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr(settings.Settings, "open", greedy)
     monkeypatch.delenv("RMQCTL_DEBUG", raising=False)

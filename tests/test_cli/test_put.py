@@ -9,16 +9,20 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from formats.text import encode_properties
+from rmqctl.cli.lines import LineSource
+from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.fields import FIELDS
 from rmqctl.engine.record.message import parse_host
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.write.bulk import PlainMessage
-from rmqctl.errors import BadInputLine
+from rmqctl.errors import BadInputLine, CannotRead
 from rmqctl.operations.change.messagemaker import MessageMaker
 from rmqctl.operations.change.putstream import BulkPut, put_lines
 from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, Cli, state
@@ -284,6 +288,68 @@ def test_a_field_of_a_wrong_type_is_named(name: str, store: Path) -> None:
             ):
                 list(put_lines(opened, iter(lines), run))
             assert told.value.stored == 1
+
+
+def no_buffer(*_: object) -> None:
+    raise orjson.JSONDecodeError("Not enough memory to allocate buffer for parsing", "", 0)
+
+
+def no_memory(*_: object) -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("batch", [(), ("--batch", "2")])
+@pytest.mark.parametrize("where", ["parser", "message", "input"])
+def test_a_line_for_which_there_is_no_memory_is_not_said_to_be_wrong(
+    cli: Cli,
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    batch: tuple[str, ...],
+) -> None:
+    """What was put before it is stored, and the error says where to go on."""
+    taken: list[object] = []
+
+    def until_third(call: Any, refuse: Any) -> Any:
+        def called(*given: Any) -> Any:
+            taken.append(None)
+            return refuse() if len(taken) > 2 else call(*given)
+
+        return called
+
+    rows = [{"topic": "a", "body": str(number)} for number in range(5)]
+    source = ndjson(tmp_path / "in", *rows)
+    monkeypatch.setenv("RMQCTL_KERNEL", "pure")
+    if where == "parser":
+        monkeypatch.setattr(orjson, "loads", until_third(orjson.loads, no_buffer))
+    elif where == "message":
+        monkeypatch.setattr(MessageMaker, "make", until_third(MessageMaker.make, no_memory))
+    else:
+        pieces = iter(source.read_bytes().splitlines(keepends=True))
+        read = until_third(lambda source: next(pieces, b""), no_memory)
+        monkeypatch.setattr(LineSource, "_read", read)
+    done = cli("put", "--from", source, *batch, "--format", "ndjson", store=store)
+    assert done.code == 5 and len(done.err.splitlines()) == 1
+    assert f"{source}, line 3: there is not enough memory for it. The messages before" in done.err
+    assert "are stored (2)" in done.err and done.err.rstrip().endswith("`tail -n +3`.")
+    assert sum(row.get("messages", 1) for row in done.rows) == 2
+    with MessageStore(store, CONFIG) as opened:
+        queue = opened.consume_queue("a", 0)
+        assert queue is not None and queue.max_offset == 2
+
+
+@pytest.mark.parametrize("reason", ["Cannot allocate memory", "Input/output error"])
+def test_what_helps_follows_from_the_systems_words(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise CannotRead(path="file", reason=reason)
+
+    monkeypatch.setattr(CommitLogWriter, "file_for", refuse)
+    done = cli("put", "--topic", "a", "--body", "x", store=store)
+    told = {"Cannot allocate memory": "`ulimit -v`", "Input/output error": "ddrescue"}
+    assert done.code == 5 and told[reason] in done.err and "free space" not in done.err
 
 
 def test_a_refused_message_ends_a_stream(cli: Cli, store: Path, tmp_path: Path) -> None:

@@ -323,4 +323,6 @@ def refused(error: Exception) -> PutMessageResult:
     if isinstance(error, CannotWrite):
         return PutMessageResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason=str(error))
     reason = getattr(error, "strerror", None) or str(error)
+    if isinstance(error, SystemRefused):  # The status has its own next step.
+        reason = error.template.format(**error.values)
     return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, reason=reason)

@@ -32,12 +32,33 @@ if TYPE_CHECKING:
     from rmqctl.rows.changes import AppendResultRow
 
 
+#: How orjson tells that the system has no memory for it.
+_NO_MEMORY = "Not enough memory"
+
+
 class NothingStored(BadInputLine):
     """A line is not a message, and none before it is stored: a dry run stores none."""
 
     template = (
         "{source}, line {line}: {reason}. Nothing was stored: correct the line and try again."
     )
+
+
+class LineNeedsMemory(BadInputLine):
+    """Nothing may be wrong with a line: the process has too little memory for it."""
+
+    template = (
+        "{source}, line {line}: {reason}. {so_far}: give the process more memory (`ulimit -v`) and "
+        "{then}."
+    )
+    exit_code = 5
+
+
+class NoMemory(NotAMessage):
+    """A line for which there is too little memory (:exc:`LineNeedsMemory`)."""
+
+    def __init__(self) -> None:
+        super().__init__("there is not enough memory for it")
 
 
 class LineTooLong(ValueError):
@@ -97,6 +118,13 @@ class BulkPut:
 
     def refusal(self, error: NotAMessage | TopicNotAllowed) -> BadInputLine:
         """The error that ends the run at its last line."""
+        if isinstance(error, NoMemory):
+            so_far, then = "Nothing was stored", "try again"
+            if self.stored:
+                so_far = f"The messages before it are stored ({self.stored})"
+                then = f"continue with `tail -n +{self.line}`"
+            told = {"source": self.source, "line": self.line, "so_far": so_far, "then": then}
+            return LineNeedsMemory(reason=str(error), **told)
         return (NothingStored if self.is_dry or not self.stored else BadInputLine)(
             source=self.source,
             line=self.line,
@@ -277,7 +305,8 @@ def messages_of(
     lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
 ) -> Iterator[Message | None]:
     """The messages of lines, one by one; None for each None. Lines of other rows are counted in
-    ``run``. :raises NotAMessage, TopicNotAllowed: the last line read is no message."""
+    ``run``. :raises NotAMessage, TopicNotAllowed: the last line read is no message.
+    :raises NoMemory: there is no memory for it."""
     import orjson
 
     loads, make = orjson.loads, maker.make
@@ -293,17 +322,27 @@ def messages_of(
             try:
                 given = loads(line)
             except orjson.JSONDecodeError as error:
+                if str(error).startswith(_NO_MEMORY):
+                    raise NoMemory from None
                 hint = "; --format ndjson prints a row a line" if line.strip() == b"[" else ""
                 raise NotAMessage(f"not JSON: {error}{hint}") from None
+            except MemoryError:
+                raise NoMemory from None
             if type(given) is not dict:
                 raise NotAMessage(f"not a JSON object but {spelled(given)}")
             if "type" in given and is_other_row(given, ignore_unknown=maker.ignore_unknown):
                 run.passed_over[given["type"]] += 1
                 run.pass_over()
                 continue
-            message = make(given)
+            try:
+                message = make(given)
+            except MemoryError:
+                raise NoMemory from None
             run.messages += 1
             yield message
     except LineTooLong as error:
         run.line += 1  # One that does not end is one of them.
         raise NotAMessage(str(error)) from None
+    except MemoryError:
+        run.line += 1  # One that could not be read is one of them, too.
+        raise NoMemory from None
