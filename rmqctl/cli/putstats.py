@@ -126,22 +126,30 @@ def note_damages(settings: Settings, run: BulkPut) -> None:
 def closed_at_the_end(
     opened: Callable[[], WritableStore], is_logged: Callable[[], bool]
 ) -> Iterator[WritableStore]:
-    """Opens the store, and closes it at the end.
+    """Opens the store, and closes it at the end. If the close fails behind another error, both are
+    printed.
 
     :raises StoredNotClosed: the close fails, and ``is_logged`` says that messages are in the log:
         the error must not have them put again.
     """
-    from rmqctl.errors import CannotWrite
+    from rmqctl.cli.output import note
+    from rmqctl.errors import RmqctlError, SystemRefused
     from rmqctl.operations.change.put import StoredNotClosed
 
-    is_over = False
+    is_open, before = False, None
     try:
         with opened() as store:
-            yield store
-            is_over = True
-    except CannotWrite as error:
-        if not (is_over and is_logged()):
+            is_open = True
+            try:
+                yield store
+            except BaseException as error:
+                before = error
+                raise
+    except SystemRefused as error:
+        if error is before or not (is_open and is_logged()):
             raise
+        if isinstance(before, RmqctlError):
+            note(f"error: {before.for_command_line}")
         raise StoredNotClosed(path=str(store.root), reason=error.reason) from error
 
 

@@ -22,7 +22,8 @@ from rmqctl.engine.record.fields import FIELDS
 from rmqctl.engine.record.message import parse_host
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.write.bulk import PlainMessage
-from rmqctl.errors import BadInputLine, CannotRead
+from rmqctl.engine.write.storeflusher import StoreFlusher
+from rmqctl.errors import BadInputLine, CannotRead, CannotWrite
 from rmqctl.operations.change.messagemaker import MessageMaker
 from rmqctl.operations.change.putstream import BulkPut, put_lines
 from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, Cli, state
@@ -337,6 +338,28 @@ def test_a_line_for_which_there_is_no_memory_is_not_said_to_be_wrong(
     with MessageStore(store, CONFIG) as opened:
         queue = opened.consume_queue("a", 0)
         assert queue is not None and queue.max_offset == 2
+
+
+@pytest.mark.parametrize("kind", [CannotRead, CannotWrite])
+def test_a_close_that_fails_behind_a_bad_line_hides_neither(
+    cli: Cli,
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[CannotRead | CannotWrite],
+) -> None:
+    """The advice of the close alone would have the input put again from its first line."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise kind(path="file", reason="Input/output error")
+
+    source = tmp_path / "in"
+    source.write_text('{"topic": "a"}\n{"topic": 1}\n')
+    monkeypatch.setattr(StoreFlusher, "flush", refuse)
+    done = cli("put", "--from", source, "--format", "ndjson", store=store)
+    first, second = done.err.splitlines()
+    assert done.code == 5 and "line 2: topic" in first and "`tail -n +2`" in first
+    assert "what was put is stored" in second and "Do not put it again" in second
 
 
 @pytest.mark.parametrize("reason", ["Cannot allocate memory", "Input/output error"])
