@@ -6,13 +6,15 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmqctl.engine.files import filequeuewriter, mappedfile, writing
+from rmqctl.engine.files import filequeuewriter, holes, mappedfile, paths, writing
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.logwriter import CommitLogWriter
@@ -20,6 +22,7 @@ from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.state import brokerjson, controller
 from rmqctl.errors import CannotRead, CannotWrite
 from tests.descriptors import open_descriptors
 from tests.interrupts import interrupted_at
@@ -179,3 +182,36 @@ def test_a_record_that_cannot_be_read_back_is_told_to_be_in_the_log(
         queue = store.consume_queue("T", 0)
         assert queue is not None and queue.max_offset == 3
     assert is_clean(tmp_path)
+
+
+def test_a_copy_for_which_there_is_no_memory_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy takes the place of a part with holes."""
+    mapped = MappedFile.create(tmp_path, tmp_path / "file", FILE)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    with monkeypatch.context() as patch, pytest.raises(CannotRead, match=r"/file: .*ulimit -v"):
+        patch.setattr(mmap, "mmap", refuse)
+        holes.whole(mapped, 0, FILE)
+    mapped.close()
+
+
+#: Nothing can be read at its start (EIO).
+UNREADABLE = Path("/proc/self/mem")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        partial(paths.read_start, most=100),
+        brokerjson.read,
+        controller.read_epochs,
+        controller.read_identity,
+    ],
+)
+def test_a_small_file_that_the_disk_does_not_read_is_named(read: Callable[[Path], object]) -> None:
+    with pytest.raises(CannotRead, match=r"/proc/self/mem: Input/output error"):
+        read(UNREADABLE)

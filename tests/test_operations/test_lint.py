@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -270,3 +271,24 @@ def test_a_lock_that_is_held(store: Path) -> None:
         told = [(one.code, one.found) for one in found(store)]
         holder.stdin.close()
     assert told == [("lock-held", f"process {holder.pid} ({comm})")]
+
+
+@pytest.mark.parametrize("call", ["lstat", "pread"])
+def test_a_disk_that_fails_ends_no_lint(
+    store: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """It may not tell of a file, or not read the one that lint opens: a stranger in the log."""
+    called, stranger = getattr(os, call), store / LOG / "stranger"
+    stranger.touch()
+    os.truncate(stranger, (store / LOG / FIRST).stat().st_size)
+
+    def failing(what: Any, *given: Any, **named: Any) -> Any:
+        if call == "pread" or os.fspath(what) == str(stranger):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return called(what, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing)
+        findings = list(lint(store, CONFIG, Summary(), ENOUGH))
+    code = "unreadable-file" if call == "lstat" else "foreign-file"
+    assert (code, f"{LOG}/stranger") in [(one.code, one.path) for one in findings]

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.errors import CannotRead
 
 #: Not named by mmap before Python 3.13. The copy takes memory only for the pages that hold data.
 _MAP_NORESERVE = 0x4000
@@ -22,6 +23,8 @@ class Aside(MappedFile):
     """A copy of a part of a file, at the same positions, with zeros elsewhere.
 
     It takes the file's place for a bulk read of that part, and may outlive the file.
+
+    :raises CannotRead: there is no memory for it, or the disk does not read the file.
     """
 
     def __init__(self, mapped: MappedFile, start: int, end: int) -> None:
@@ -31,8 +34,11 @@ class Aside(MappedFile):
         self.framed = mapped.framed
         self.descriptor = -1
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-        # An empty file cannot be mapped.
-        self.buffer = mmap.mmap(-1, self.size, flags=flags) if self.size else b""
+        try:
+            # An empty file cannot be mapped.
+            self.buffer = mmap.mmap(-1, self.size, flags=flags) if self.size else b""
+        except OSError as error:
+            raise CannotRead(path=str(mapped.path), reason=error.strerror) from error
         self.add(mapped, start, end)
 
     def add(self, mapped: MappedFile, start: int, end: int) -> None:

@@ -204,6 +204,16 @@ def open_for_reading(path: Path | str) -> int:
     return descriptor
 
 
+def read_start(path: Path | str, most: int) -> bytes:
+    """The first ``most`` bytes of a regular file, or all of a shorter one. Errors as of
+    :func:`open_for_reading`."""
+    with os.fdopen(open_for_reading(path), "rb") as file:
+        try:
+            return file.read(most)
+        except OSError as error:
+            raise CannotRead(path=str(path), reason=error.strerror) from error
+
+
 class FileGone(CannotRead):
     """A file of a store that was there when its directory was listed."""
 

@@ -28,7 +28,7 @@ def place_in_file(path: Path, file_size: int) -> int | None:
     try:
         descriptor = open_for_reading(path)
     except CannotRead:
-        return None  # Who looks at names and lengths tells it.
+        return None  # Who looks at names tells what it is called.
     try:
         if os.fstat(descriptor).st_size != file_size:
             return None
@@ -36,6 +36,8 @@ def place_in_file(path: Path, file_size: int) -> int | None:
         if first is None or first.physical_offset < 0 or first.physical_offset % file_size:
             return None
         second = _head_at(descriptor, first.total_size)
+    except OSError:
+        return None
     finally:
         os.close(descriptor)
     follows = first.physical_offset + first.total_size

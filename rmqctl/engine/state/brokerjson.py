@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rmqctl.engine.files.paths import NOT_REGULAR, open_for_reading
+from rmqctl.engine.files.paths import NOT_REGULAR, read_start
 from rmqctl.engine.state.fastjson import DuplicateKey, parse, place
 from rmqctl.errors import ConfigFileUnreadable, NotAConfigFile
 
@@ -64,8 +64,7 @@ def read_text(path: Path) -> str:
         is_file = not isinstance(error, FileNotFoundError)
     if not is_file:
         raise NotAConfigFile(path=str(path), line=1, column=1, reason=NOT_REGULAR)
-    with os.fdopen(open_for_reading(path), "rb") as file:
-        data = file.read(MAX_BYTES + 1)
+    data = read_start(path, MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ConfigFileUnreadable(
             path=str(path), line=1, column=1, reason=f"it has more than {MAX_BYTES} bytes"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from isal.isal_zlib import crc32
 
 from formats.constants import INT_MAX, LONG_MAX
-from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.engine.files.paths import read_start
 
 EPOCH_FILE, IDENTITY_FILE, BACKUP = "epochFileCheckpoint", "brokerIdentity", ".bak"
 #: The most bytes of a file. That is a million changes of the master.
@@ -52,8 +52,7 @@ def read_epochs(path: Path) -> EpochFile | None:
     system refuses to read it."""
     if not path.exists():
         return None
-    with open(open_for_reading(path), "rb") as file:
-        data = file.read(_MOST_BYTES + 1)
+    data = read_start(path, _MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         return EpochFile((), f"it has more than {_MOST_BYTES} bytes")
     lines = data.decode("latin-1").splitlines()
@@ -108,8 +107,7 @@ def until(epochs: tuple[Epoch, ...], end: int) -> tuple[Epoch, ...]:
 def read_identity(path: Path) -> BrokerIdentity | None:
     """The identity in a file; None if it has none. :raises CannotRead: the system refuses to read
     it."""
-    with open(open_for_reading(path), "rb") as file:
-        parts = file.read(1 << 12).decode("utf-8", "replace").split("#")
+    parts = read_start(path, 1 << 12).decode("utf-8", "replace").split("#")
     number = _number(parts[2].strip(), LONG_MAX) if len(parts) >= 3 else None
     if number is None or not parts[0] or not parts[1]:
         return None

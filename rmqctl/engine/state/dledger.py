@@ -14,7 +14,7 @@ from typing import NamedTuple
 from formats import layouts
 from formats.constants import DLEDGER_MAGIC_CODE, LONG_MAX, LONG_MIN
 from rmqctl.engine.files.filequeue import MappedFileQueue
-from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.engine.files.paths import read_start
 from rmqctl.engine.settings.filesizes import dledger_index_file_size
 from rmqctl.engine.settings.properties import properties
 from rmqctl.errors import BrokerConfError
@@ -71,8 +71,7 @@ def _read(path: Path) -> dict[str, str] | None:
     """The entries of a file; empty if it is malformed or far too large; None without a file."""
     if not path.exists():
         return None
-    with open(open_for_reading(path), "rb") as file:
-        data = file.read(_MOST_BYTES + 1)
+    data = read_start(path, _MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         return {}
     try:

@@ -350,6 +350,11 @@ class _Lint:
                 status = os.lstat(path)
             except FileNotFoundError:
                 continue  # A broker's retention has removed it meanwhile.
+            except PermissionError:
+                raise  # The directory is told, and not each of its files.
+            except OSError as error:
+                self._refused[path] = str(error.strerror)
+                continue
             found.append(_File(name, path, status))
             self.rights.note(path, status)
             if stat.S_ISREG(status.st_mode):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from rmqctl.engine.files.paths import CONSUME_QUEUE, INDEX, is_queue_id, open_for_reading
+from rmqctl.engine.files.paths import CONSUME_QUEUE, INDEX, is_queue_id, read_start
 from rmqctl.engine.state.brokerjson import CONFIG, CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 
 #: The most entries of a directory, and bytes of a file, that are read: a tenth of a second's worth.
@@ -46,8 +46,7 @@ def groups(root: Path) -> set[str]:
         path = root / CONFIG / name
         if not os.path.lexists(path):
             continue
-        with open(open_for_reading(path), "rb") as file:  # Of a pipe, a Tab would wait.
-            data = file.read(MOST_BYTES)
+        data = read_start(path, MOST_BYTES)  # Of a pipe, a Tab would wait.
         found.update(group.decode("utf-8", "replace") for _, group in _OFFSETS_OF.findall(data))
     return found
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from formats.constants import RETRY_GROUP_TOPIC_PREFIX
-from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.engine.files.paths import read_start
 from rmqctl.serve.errors import AccountsUnreadable
 
 T = TypeVar("T")
@@ -211,8 +211,7 @@ def read_yaml(
         raise refused(path=str(path), reason=reason) from None
     if not os.path.lexists(path):
         raise refused(path=str(path), reason="there is no such file")
-    with open(open_for_reading(path), "rb") as file:
-        data = file.read(_MAX_BYTES + 1)
+    data = read_start(path, _MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise refused(path=str(path), reason=f"it has more than {_MAX_BYTES} bytes")
     try:
