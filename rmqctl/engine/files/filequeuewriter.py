@@ -82,7 +82,7 @@ class MappedFileQueueWriter(MappedFileQueue):
             if self._offsets[-1:] != [file_from_offset]:
                 del self.entries[len(self._offsets) :]
                 self._open.forget(file_from_offset)
-                self._unsynced.pop(path, None)
+                self._unsynced.clean(path)
                 if is_free:
                     with suppress(RmqctlError):
                         remove_file(self.root_of(path), path)
