@@ -100,7 +100,7 @@ class MessageStore(Store):
         self, messages: Iterable[MessageExtBrokerInner], *, flush: bool = True
     ) -> PutMessageResult:
         """Appends messages of one queue as a batch. As in the engine there is one result, with all
-        message ids joined by commas."""
+        message ids joined by commas, and each ``prepared_transaction_offset`` is stored as 0."""
         return _read_only()
 
     def put_messages(

@@ -126,6 +126,7 @@ class Messages:
             for name in ("topic", "queue_id", "born_timestamp", "born_host", "store_host"):
                 setattr(message, name, getattr(first, name))
             message.reconsume_times = first.reconsume_times
+            message.prepared_transaction_offset = 1234  # The engine stores 0.
             batch.append(message)
         return batch
 

@@ -74,6 +74,7 @@ def put_line(message: MessageExtBrokerInner) -> str:
             "properties": message.properties,
             "born_timestamp": message.born_timestamp,
             "reconsume_times": message.reconsume_times,
+            "prepared_transaction_offset": message.prepared_transaction_offset,
             **hosts,
         }
     )

@@ -601,6 +601,20 @@ def test_a_batch_goes_to_no_light_queues(tmp_path: Path) -> None:
     assert is_clean(tmp_path / "s", LMQ)
 
 
+def test_a_batch_refers_to_no_prepared_message(tmp_path: Path) -> None:
+    """``MessageExtEncoder#encode`` writes 0 for a batch."""
+    message = Message("T", b"x", prepared_transaction_offset=1234)
+    plain = PlainMessage("T", 0, b"x", b"", 0, 0, message.born_host, message.store_host, 0, 1234)
+    with opened(tmp_path / "s") as store:
+        assert store.put_message(message).is_ok
+        for _ in range(20):  # The later ones meet the kernel.
+            assert store.put_batch([message, message]).is_ok
+            assert store.writer.put_batch([plain, plain], flush=True).is_ok
+        assert all(one.is_ok for one in store.put_messages([message] * 2, batch=True))
+        found = [one for one in store.commit_log.walk() if isinstance(one, Record)]
+    assert [one.prepared_transaction_offset for one in found] == [1234, *[0] * 82]
+
+
 @pytest.mark.parametrize("other", [Message("U", b""), Message("T", b"", 1)])
 def test_a_batch_is_of_one_queue(tmp_path: Path, other: Message) -> None:
     with opened(tmp_path / "s") as store:

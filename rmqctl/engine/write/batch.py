@@ -64,6 +64,8 @@ class BatchPutter:
         """Stores a batch in the log. Returns its answer and the run to dispatch. None: nothing was
         done, because something is unusual."""
         first, log = messages[0], self._putter.log
+        if any(one.prepared_transaction_offset for one in messages):
+            return None  # In a batch it is stored as 0.
         mapped = self._file()
         if mapped is None:
             return None

@@ -5,6 +5,7 @@ and what would keep a broker from going on behind the message.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from formats import constants
 from formats.text import encode_utf8
@@ -56,7 +57,8 @@ def check_message(
     :param file_size: bytes of a log file. :param as_stored: the message is a record of another
         store: its delay level delays nothing, and further queues that it names get nothing.
     :param in_batch: it is in a batch, where the delay level is ignored
-        (``CommitLog#asyncPutMessages``).
+        (``CommitLog#asyncPutMessages``), and no record refers to a prepared message
+        (``MessageExtEncoder#encode``).
     :param check_lmq: may refuse a message that names further queues.
     :raises TopicNotAllowed: the topic, or a further queue, could leave ``consumequeue/``.
     """
@@ -94,6 +96,8 @@ def check_message(
             gets_offsets = config.enable_multi_dispatch and not in_batch
             if _keeps_bad_offsets(message, dispatcher, form, gets_offsets=gets_offsets):
                 return illegal(_NO_OFFSETS)
+    if in_batch and message.prepared_transaction_offset:
+        message = replace(message, prepared_transaction_offset=0)
     encoded, room = encode(message, config.max_message_size, form), room_of(file_size)
     if isinstance(encoded, EncodedMessage) and encoded.size > room:
         return illegal(f"the record has {encoded.size} bytes, a commit log file holds {room}")
