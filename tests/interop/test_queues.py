@@ -50,12 +50,14 @@ def batches(chance: random.Random, messages: Messages) -> list[list[MessageExtBr
             # The message gets offsets in the light queues, but no units there.
             batch[0].sys_flag = chance.choice((PREPARED, COMMIT, ROLLBACK))
         made.append(batch)
-    last, undone = messages.plain(), messages.plain()
-    for message in (last, undone):
+    last, undone, commas = messages.plain(), messages.plain(), messages.plain()
+    for message in (last, undone, commas):
         message.topic, message.born_host, message.store_host = TOPICS[0], V4[0], V4[1]
     last.properties["INNER_MULTI_DISPATCH"] = ",".join(LIGHT)
     undone.sys_flag = ROLLBACK  # it has no unit anywhere
-    return [*made, [undone], [last]]
+    # These name no queue, but the engine rewrites the properties.
+    commas.properties |= {"INNER_MULTI_DISPATCH": ",,", "WAIT": "true"}
+    return [*made, [undone], [commas], [last]]
 
 
 def put_line(message: MessageExtBrokerInner) -> str:

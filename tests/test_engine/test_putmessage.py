@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from formats import constants
+from formats.text import encode_properties
 from rmqctl.engine.files import filequeuewriter, writing
 from rmqctl.engine.index.indexfilewriter import IndexFileWriter
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
@@ -437,6 +438,26 @@ def test_topics_whose_messages_5_x_puts_into_no_light_queues(tmp_path: Path, is_
         (["0", None, None, None, "1", "2"], 3) if is_of_5 else (["0", "1", "2", "3", "4", "5"], 6)
     )
     assert is_clean(root, LMQ)
+
+
+def test_commas_alone_name_no_queue_but_rewrite_the_properties(tmp_path: Path) -> None:
+    """``MultiDispatch#wrapMultiDispatch`` leaves only what ``isBlank`` takes as it is."""
+    sent = {",": {"INNER_MULTI_QUEUE_OFFSET": ""}, ",,": {"INNER_MULTI_QUEUE_OFFSET": ""}}
+    sent |= {" \t": {"WAIT": "true"}, "": {"WAIT": "true"}}
+    for is_on in (True, False):
+        changes = {"enable_lmq": is_on, "enable_multi_dispatch": is_on}
+        with opened(tmp_path / f"{is_on}", **changes) as store:
+            for names, added in sent.items():
+                one = light(names)
+                one.properties["WAIT"] = "true"
+                stored = {"INNER_MULTI_DISPATCH": names} | (added if is_on else {"WAIT": "true"})
+                results = [store.put_message(replace(one)) for _ in range(20)]  # And the kernel.
+                results += next(iter(store.put_stream([replace(one)])))
+                for result in results:
+                    assert result.append is not None
+                    record = store.look_message_by_offset(result.append.wrote_offset)
+                    assert record.properties_bytes == encode_properties(stored)
+        assert is_clean(tmp_path / f"{is_on}", store.config)
 
 
 @pytest.mark.parametrize(

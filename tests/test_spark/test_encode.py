@@ -112,7 +112,7 @@ def content(root: Path) -> dict[str, Any]:
 
 NAMES = ["a", "b", "UNIQ_KEY", "KEYS", "TAGS", "c%s", "日本", "WAIT", "DELAY", "x" * 20]
 MULTI = "INNER_MULTI_DISPATCH"
-VALUES = {MULTI: ["%LMQ%q", "%LMQ%q,t1", "t0,%LMQ%z,t0"], "DELAY": ["0", "3", "25", "x"]}
+VALUES = {MULTI: ["%LMQ%q", "%LMQ%q,t1", "t0,%LMQ%z,t0", ",", " "], "DELAY": ["0", "3", "25", "x"]}
 
 
 @st.composite

@@ -13,17 +13,30 @@ from rmqctl.engine.record.message import MessageExtBrokerInner
 
 def multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
     """The names of the extra queues of a message, in its order (INNER_MULTI_DISPATCH)."""
-    names = message.properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
-    return [] if is_blank(names) else multi_split(names)
+    if not names_queues(message):
+        return []
+    return multi_split(message.properties[constants.PROPERTY_INNER_MULTI_DISPATCH])
+
+
+def names_queues(message: MessageExtBrokerInner) -> bool:
+    """Whether INNER_MULTI_DISPATCH is more than white space. Commas alone are, though they name no
+    queue."""
+    return not is_blank(message.properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, ""))
+
+
+def gets_queue_offsets(message: MessageExtBrokerInner, form: RecordForm) -> bool:
+    """Whether an append with ``enableMultiDispatch`` rewrites a message's properties
+    (:func:`add_queue_offsets`), also for no queue (``MultiDispatch#wrapMultiDispatch``). In a store
+    of 5.x, only messages of some topics are (:func:`topic_allows_lmq`); the topic is that under
+    which it is stored."""
+    return names_queues(message) and (form == FORM_OF_4_9_3 or topic_allows_lmq(message.topic))
 
 
 def multi_queues(
     message: MessageExtBrokerInner, form: RecordForm, dispatcher: Dispatcher
 ) -> list[tuple[str, int]]:
-    """The extra queues that a message goes to: names and queue ids. In a store of 5.x, only
-    messages of some topics do (:func:`topic_allows_lmq`); the topic is that under which it is
-    stored."""
-    if form != FORM_OF_4_9_3 and not topic_allows_lmq(message.topic):
+    """The extra queues that a message goes to: names and queue ids."""
+    if not gets_queue_offsets(message, form):
         return []
     return [
         (name, dispatcher.multi_queue_id(name, message.queue_id))

@@ -76,10 +76,7 @@ def check_message(
     if has_bad_delay(message.topic, message.properties):
         return illegal(_BAD_DELAY)
     if not as_stored:
-        names = _multi_queue_names(message) if config.enable_multi_dispatch else []
-        for name in names:
-            _check_topic(name)
-        refused = check_lmq() if names else None
+        refused = _check_further(message, check_lmq) if config.enable_multi_dispatch else None
         if refused is not None:
             return refused
         kind = message.sys_flag & constants.TRANSACTION_TYPE_MASK
@@ -94,7 +91,7 @@ def check_message(
                 message = delay_rewritten(message, len(dispatcher.delay_levels))
         if constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET in message.properties:
             gets_offsets = config.enable_multi_dispatch and not in_batch
-            if _keeps_bad_offsets(message, dispatcher, form, gets_offsets=gets_offsets):
+            if _keeps_bad_offsets(message, form, gets_offsets=gets_offsets):
                 return illegal(_NO_OFFSETS)
     if in_batch and message.prepared_transaction_offset:
         message = replace(message, prepared_transaction_offset=0)
@@ -112,22 +109,30 @@ def _check_topic(topic: str) -> None:
     paths.check_topic_directory(topic)
 
 
-def _multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
-    from rmqctl.engine.dispatch.multi import multi_queue_names
+def _check_further(
+    message: MessageExtBrokerInner, check_lmq: Callable[[], PutMessageResult | None]
+) -> PutMessageResult | None:
+    """What refuses a message for the further queues that it names; None when they are fine.
 
-    return multi_queue_names(message)
+    :raises TopicNotAllowed: one could leave ``consumequeue/``.
+    """
+    from rmqctl.engine.dispatch.multi import multi_queue_names, names_queues
+
+    for name in multi_queue_names(message):
+        _check_topic(name)
+    return check_lmq() if names_queues(message) else None
 
 
 def _keeps_bad_offsets(
-    message: MessageExtBrokerInner, dispatcher: Dispatcher, form: RecordForm, *, gets_offsets: bool
+    message: MessageExtBrokerInner, form: RecordForm, *, gets_offsets: bool
 ) -> bool:
     """Whether a message would be stored with offsets of further queues at which a broker's
     dispatch stops.
 
-    :param gets_offsets: the append gives it other ones, if it goes to further queues.
+    :param gets_offsets: the append gives it other ones, if it names further queues.
     """
-    from rmqctl.engine.dispatch.multi import multi_queues, stops_dispatch
+    from rmqctl.engine.dispatch.multi import gets_queue_offsets, stops_dispatch
 
-    if gets_offsets and multi_queues(message, form, dispatcher):
+    if gets_offsets and gets_queue_offsets(message, form):
         return False
     return stops_dispatch(message.topic, message.properties, is_of_5=form != FORM_OF_4_9_3)

@@ -174,22 +174,21 @@ class MessagePutter:
             queue_offset = self._next_queue_offset(*key)
             multi: list[tuple[tuple[str, int], int]] = []
             if self.config.enable_multi_dispatch:
-                from rmqctl.engine.dispatch.multi import add_queue_offsets, multi_queues
+                from rmqctl.engine.dispatch.multi import (
+                    add_queue_offsets,
+                    gets_queue_offsets,
+                    multi_queues,
+                )
 
                 # A prepared message takes no place, but it gets these offsets as well: the next
                 # message's.
                 names = multi_queues(message, self.form, self._dispatcher)
                 multi = [(name, self._next_queue_offset(*name)) for name in names]
-                if multi:
+                if gets_queue_offsets(message, self.form):
                     rewritten = add_queue_offsets(message, [offset for _, offset in multi])
-                    again = encode(rewritten, self.config.max_message_size, self.form)
-                    if isinstance(again, PutMessageResult) or again.size > self._room:
-                        # MultiDispatch#wrapMultiDispatch answers so for any obstacle.
-                        return PutMessageResult(
-                            PutMessageStatus.UNKNOWN_ERROR,
-                            AppendMessageResult(AppendMessageStatus.UNKNOWN_ERROR),
-                            reason="with the offsets of its light queues the message is too long",
-                        )
+                    again = self._encoded_again(rewritten)
+                    if isinstance(again, PutMessageResult):
+                        return again
                     encoded = again
             mapped, position = self.log.file_for(encoded.size)
             if counts:
@@ -208,6 +207,18 @@ class MessagePutter:
                 self.topic_queue_table[name] = multi_offset + 1
                 self._note_queue(name[0])
         return result
+
+    def _encoded_again(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
+        """A message with the offsets of its light queues; or what refuses it, if it is too long
+        then. ``MultiDispatch#wrapMultiDispatch`` answers so for any obstacle."""
+        again = encode(message, self.config.max_message_size, self.form)
+        if isinstance(again, EncodedMessage) and again.size <= self._room:
+            return again
+        return PutMessageResult(
+            PutMessageStatus.UNKNOWN_ERROR,
+            AppendMessageResult(AppendMessageStatus.UNKNOWN_ERROR),
+            reason="with the offsets of its light queues the message is too long",
+        )
 
     def append_batch(self, encoded: list[EncodedMessage]) -> list[PutMessageResult]:
         """Appends a batch (``MessageExtBatch``): in one file, with one store time and consecutive

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from formats import constants
-from rmqctl.engine.dispatch.multi import add_queue_offsets, multi_queue_names
+from rmqctl.engine.dispatch.multi import add_queue_offsets, multi_queue_names, names_queues
 from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher
 from rmqctl.engine.files.paths import check_topic_directory
 from rmqctl.engine.record.bodies import body_problem
@@ -68,10 +68,11 @@ class Encoded(NamedTuple):
 
 
 class _Odd(NamedTuple):
-    """A message that is encoded by itself, and the further queues in which it gets offsets."""
+    """A message that is encoded by itself, and the further queues in which it gets offsets. None:
+    its properties stay as they are."""
 
     encoded: EncodedMessage
-    multi: list[tuple[str, int]]
+    multi: list[tuple[str, int]] | None
 
 
 class RowEncoder:
@@ -155,7 +156,7 @@ class RowEncoder:
         if odd:
             sizes = np.empty(len(columns), np.int64)
             alone = [
-                self._record(one, int(offset[row]), multi_offsets.get(row))
+                self._record(one, int(offset[row]), multi_offsets.get(row, []))
                 for row, one in odd.items()
             ]
             sizes[plain], sizes[list(odd)] = size, [len(record) for record in alone]
@@ -221,9 +222,9 @@ class RowEncoder:
 
     # --- one by one ----------------------------------------------------------------------
 
-    def _record(self, one: _Odd, offset: int, multi_offsets: list[int] | None) -> bytes:
+    def _record(self, one: _Odd, offset: int, multi_offsets: list[int]) -> bytes:
         encoded = one.encoded
-        if multi_offsets is not None:
+        if one.multi is not None:
             message = add_queue_offsets(encoded.message, multi_offsets)
             again = encode(message, self._config.max_message_size)
             if isinstance(again, PutMessageResult) or again.size > self._room:
@@ -259,17 +260,20 @@ class RowEncoder:
     def _room(self) -> int:
         return room_of(self._config.mapped_file_size_commit_log)
 
-    def _multi_queues(self, message: MessageExtBrokerInner) -> list[tuple[str, int]]:
-        """The further queues in which the record gets offsets."""
+    def _multi_queues(self, message: MessageExtBrokerInner) -> list[tuple[str, int]] | None:
+        """The further queues in which the record gets offsets. None: it is not rewritten."""
+        if not names_queues(message):
+            return None
         names = multi_queue_names(message)
         if self._settings.as_stored:
             found = self._dispatcher.named_queues(message.properties, message.queue_id)
             for name, _, _ in found:
                 check_topic_directory(name)
             # Only a record with an offset for each name gets new offsets.
-            names = names if len(found) == len(names) else []
+            if not names or len(found) != len(names):
+                return None
         elif not self._config.enable_multi_dispatch:
-            names = []
+            return None
         number = message.queue_id
         return [(name, self._dispatcher.multi_queue_id(name, number)) for name in names]
 
