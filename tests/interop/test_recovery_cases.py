@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from formats.constants import BLANK_MAGIC_CODE
+from formats.layouts import RECORD_PREFIX
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
-from rmqctl.engine.record.record import Record
+from rmqctl.engine.record.record import BLANK, Record
 from tests import processes
 from tests.golden_data import copy_tree, tree_content
 from tests.interop.commands import Rmqctl
@@ -30,6 +32,7 @@ SIZES: Row = {
     "enableMultiDispatch": False,
 }
 LIGHT: Row = {"enableLmq": True, "enableMultiDispatch": True}
+STORE_TIMESTAMP = next(one for one in RECORD_PREFIX[0].fields if one.name == "store_timestamp")
 ENDS = pytest.mark.parametrize("abort", [False, True], ids=["clean", "abort"])
 
 
@@ -170,7 +173,8 @@ def test_the_key_of_a_lost_message_does_not_find_another(
     gone = two_of_each(root, lost)
     if abort:
         surgery.write_abort(root, engine.version)
-    (row,) = Rmqctl(root, SIZES)("put", "--topic", "A", "--body", "new", "--keys", "a3")
+    body = "new" * 10_000  # It does not fit in place of the blank before the last file.
+    (row,) = Rmqctl(root, SIZES)("put", "--topic", "A", "--body", body, "--keys", "a3")
     assert row["wrote_offset"] == gone.physical_offset
     said = said_by(engine, root, SIZES, [("B", "b2"), ("B", "UNIQ-b2"), ("A", "a3")])
     assert said.hits["A", "a3"] == {row["wrote_offset"]}
@@ -287,3 +291,53 @@ def test_a_rebuild_that_is_not_told_of_light_queues_takes_none_away(
         assert {**tree_content(root), "lock": None} == {**before, "lock": None}
     said = said_by(engine, root, values)
     assert said.units == sound.units
+
+
+# --- a blank, and no file behind it -----------------------------------------------------------
+
+
+@ENDS
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_blank_that_leads_to_no_file(
+    engine: Engine, tmp_path: Path, fits: bool, abort: bool
+) -> None:
+    """A crash came before the next file was made. Both end the log before the blank, and a message
+    that fits there takes its place."""
+    values, root = SIZES | {"mappedFileSizeCommitLog": 8192}, tmp_path / "store"
+    records = written(root, values, [message("A", f"a{n}", bytes(2000)) for n in range(3)])
+    end = records[-1].physical_offset + records[-1].total_size
+    (path,) = surgery.log_files(root)
+    with path.open("r+b") as log:
+        log.seek(end)
+        log.write(BLANK.pack(8192 - end, BLANK_MAGIC_CODE))
+    if abort:
+        surgery.write_abort(root, engine.version)
+    alone = copy_tree(root, tmp_path / "alone")
+    new = message("A", "new", bytes(100 if fits else 2000))
+
+    store = engine.open(alone, values)
+    (ends,) = store.ends()["store"]
+    assert ends["maxPhyOffset"] == end
+    store.put([new])
+    (said,) = store.ends()["store"]
+    store.shutdown()
+    config = config_of(values)
+    with MessageStore(root, config) as reader:
+        assert reader.max_offset == end
+    with MessageStore(root, config, writable=True) as writer:
+        assert writer.max_offset == end
+        result = writer.put_message(new).stored
+        assert result is not None
+        assert result.wrote_offset == (end if fits else 8192)
+    if engine.version == "4.9.3":  # 5.3.3 writes another form
+        assert said["maxPhyOffset"] == result.wrote_offset + result.wrote_bytes
+        time = STORE_TIMESTAMP.offset + result.wrote_offset % 8192
+        logs = []
+        for one in (root, alone):
+            data = [bytearray(each.read_bytes()) for each in surgery.log_files(one)]
+            data[result.wrote_offset // 8192][time : time + 8] = bytes(8)
+            logs.append([each for each in data if any(each)])  # The engine makes files ahead.
+        assert logs[0] == logs[1]
+    (visited,) = visit(engine, [Visit(root, values)])
+    assert visited.is_sound
+    assert queue(visited, "A")[-1] == (3, result.wrote_offset)

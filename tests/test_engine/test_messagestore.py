@@ -25,7 +25,7 @@ from rmqctl.engine.settings.storeconfig import (
     load_broker_conf,
     parse_broker_conf,
 )
-from rmqctl.engine.start.logend import find_end
+from rmqctl.engine.start.logend import end_behind, find_end
 from rmqctl.errors import (
     BrokerConfError,
     CannotWrite,
@@ -502,15 +502,56 @@ def test_newer_records_behind_damage_are_an_obstacle(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_blank_with_nothing_behind_it(tmp_path: Path) -> None:
-    blank = BLANK.pack(4096 - SIZE, constants.BLANK_MAGIC_CODE)
+@pytest.mark.parametrize("length", [4096 - SIZE, 4096 - SIZE - 1])
+def test_a_blank_with_nothing_behind_it(tmp_path: Path, length: int) -> None:
+    """A start ends the log before a blank that leads to no file, and before one of a wrong length;
+    with a new file behind it, there."""
+    blank = BLANK.pack(length, constants.BLANK_MAGIC_CODE)
     log = log_of(tmp_path / "c", record_at(0) + blank)
-    assert find_end(log, [(0, SIZE)])[::2] == (4096, None)
+    for newest in ([(0, SIZE)], []):
+        assert find_end(log, newest)[::2] == (SIZE, None)
+    assert end_behind(log, 0, 0)[::2] == end_behind(log, SIZE, 0)[::2] == (SIZE, None)
     log.close()
     log = log_of(tmp_path / "d", record_at(0) + blank, b"")
-    assert find_end(log, [(0, SIZE)])[::2] == (4096, None)
-    assert [type(e) for e in log.walk()] == [Record, Blank, End]
+    assert end_behind(log, 0, 0)[::2] == (4096, None)
+    if length == 4096 - SIZE:
+        assert find_end(log, [(0, SIZE)])[::2] == (4096, None)
+        assert [type(e) for e in log.walk()] == [Record, Blank, End]
     log.close()
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize("size", [SIZE, 2 * SIZE])
+def test_a_put_takes_the_place_of_a_blank_with_nothing_behind_it(
+    tmp_path: Path, size: int, abort: bool
+) -> None:
+    """If it fits there with a blank of its own; else the blank stays, and leads to the next
+    file."""
+    root = tmp_path / "s"
+    with MessageStore(root, SMALL, writable=True, create=True) as store:
+        assert store.put_message(Message("T", b"x" * 2000)).is_ok
+        left = 4096 - store.max_offset
+        assert store.put_message(Message("T", bytes(left - 2 * SIZE - 20 + 50))).is_ok
+        end = store.max_offset
+    (path,) = (root / "commitlog").iterdir()
+    with path.open("r+b") as file:
+        file.seek(end)
+        file.write(BLANK.pack(4096 - end, constants.BLANK_MAGIC_CODE))
+    if abort:
+        (root / "abort").touch()
+    before = path.read_bytes()
+    with MessageStore(root, SMALL) as store:
+        assert store.max_offset == store.start_plan().end.offset == end
+    summary = list(verify(root, SMALL))[-1]
+    assert isinstance(summary, Summary) and summary.max_offset == end
+    with MessageStore(root, SMALL, writable=True) as store:
+        assert store.max_offset == end
+        append = store.put_message(Message("T", bytes(size - SIZE + 50))).append
+        assert append is not None and append.wrote_bytes == size
+        assert append.wrote_offset == (end if size == SIZE else 4096)
+        assert store.max_offset == append.wrote_offset + size
+    assert (path.read_bytes() == before) == (size > SIZE)
+    assert is_clean(root)
 
 
 def test_an_empty_log_and_none(tmp_path: Path) -> None:

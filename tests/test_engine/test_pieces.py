@@ -88,6 +88,22 @@ def test_a_store_that_gets_them_is_the_same(master: tuple[Path, bytes], tmp_path
     same_files(root, copy)
 
 
+def test_a_store_that_is_opened_anew_for_each_piece_is_the_same(
+    master: tuple[Path, bytes], tmp_path: Path
+) -> None:
+    """Opening ends the log before a blank with no file behind it. The master's next piece comes
+    from behind the blank, or is the blank once more."""
+    root, data = master
+    pieces = cut(data, random.Random(2))
+    assert sum(piece.is_blank for piece in pieces) > 1
+    for name, again in (("once", 1), ("twice", 2)):
+        for piece in pieces:
+            for _ in range(again if piece.is_blank else 1):
+                with WritableStore(tmp_path / name, CONFIG, create=True) as store:
+                    store.writer.append_piece(piece)
+        same_files(root, tmp_path / name)
+
+
 def same_files(one: Path, other: Path) -> None:
     """Log and queues byte by byte."""
     for name in ("commitlog", "consumequeue"):

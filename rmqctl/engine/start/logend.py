@@ -21,6 +21,7 @@ from rmqctl.engine.record.record import (
     Blank,
     Damage,
     End,
+    Entry,
     Record,
     body_seen,
     crc_matches,
@@ -30,6 +31,7 @@ from rmqctl.errors import DamagedStore, InternalError
 
 if TYPE_CHECKING:
     from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.scanner import ScanEntry
 
 #: Bytes that are walked record by record. Then the scanner takes over, which starts slower.
 _FAR = 4 << 20
@@ -47,9 +49,11 @@ def find_end(log: CommitLog, newest: Iterable[tuple[int, int]]) -> LogEnd:
     timestamp = 0 if last is None else last.store_timestamp
     number, position = _place(log, start)
     begin = log.offset_of(number, position)
+    entry: Entry | None = None
     while True:
         if _ends_quietly(log, number, position):
-            return LogEnd(log.offset_of(number, position), timestamp, None)
+            end = end_of_files(log, log.offset_of(number, position), entry)
+            return LogEnd(end, timestamp, None)
         offset = log.offset_of(number, position)
         if position >= 0 and offset - begin > _FAR:
             return end_behind(log, offset, timestamp)
@@ -89,6 +93,7 @@ def end_behind(
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.scanner import Scanner
 
+    before: ScanEntry | None = None
     for entry in Scanner(log, check=True, properties=False).scan(start, end):
         if isinstance(entry, Batch):
             seen(entry)
@@ -102,10 +107,27 @@ def end_behind(
                 return _end_at(log, int(entry.physical_offset[sound]), timestamp)
         elif isinstance(entry, End):
             misplaced = _swapped_file(log, entry.physical_offset)
-            return LogEnd(entry.physical_offset, timestamp, misplaced)
+            offset = end_of_files(log, entry.physical_offset, before)
+            return LogEnd(offset, timestamp, misplaced)
         elif isinstance(entry, Damage) and entry.reason not in PASSED_OVER:
             return _end_at(log, entry.physical_offset, timestamp)
+        before = entry
     raise InternalError(reason="a scan was not closed by its end")
+
+
+def end_of_files(log: CommitLog, end: int, before: Entry | ScanEntry | None) -> int:
+    """Where a start ends the log, when a walk ends at the physical offset ``end``, behind the entry
+    ``before``.
+
+    A blank leads to the next file. If there is none, as after a crash, a start ends the log where
+    that blank begins, so the next record takes its place if it fits (``CommitLog#recoverNormally``,
+    ``#recoverAbnormally``). A DLedger log goes on behind it (``DLedgerMmapFileStore#recover``).
+    """
+    if log.files.framed or end != log.files.end_offset or not isinstance(before, Blank | Damage):
+        return end
+    if isinstance(before, Damage) and before.reason != "blank-size-mismatch":
+        return end
+    return before.physical_offset
 
 
 def _before_bad_delay(offset: int, timestamp: int) -> LogEnd:

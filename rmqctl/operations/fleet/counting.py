@@ -31,18 +31,23 @@ class Count:
     last: int | None = None
     #: Where the log ends; None where it does not end in this part.
     end_offset: int | None = None
+    #: The blank or damage right before that end, if there is one.
+    before_end: Blank | Damage | None = None
+    _last: Blank | Damage | None = None
 
     def add(self, entry: ScanEntry) -> None:
         """Adds an entry of the scanner; entries come in the log's order."""
+        if isinstance(entry, End):
+            self.end_offset, self.before_end = entry.physical_offset, self._last
+            return
+        self._last = entry if isinstance(entry, Blank | Damage) else None
         if isinstance(entry, Batch):
             self._add_batch(entry)
         elif isinstance(entry, Blank):
             self.blank_bytes += entry.total_size
-        elif isinstance(entry, Damage):
+        else:
             self.damages += 1
             self.damaged_bytes += entry.length
-        elif isinstance(entry, End):
-            self.end_offset = entry.physical_offset
 
     def _add_batch(self, batch: Batch) -> None:
         if not len(batch):
@@ -74,7 +79,8 @@ class Count:
         self.first = later.first if self.first is None else self.first
         lasts = [last for last in (self.last, later.last) if last is not None]
         self.last = max(lasts, default=None)
-        self.end_offset = later.end_offset if self.end_offset is None else self.end_offset
+        if self.end_offset is None:
+            self.end_offset, self.before_end = later.end_offset, later.before_end
 
 
 def counted(log: CommitLog) -> Count:

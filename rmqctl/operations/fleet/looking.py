@@ -17,6 +17,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.logdirectories import at_root
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, load_broker_conf
+from rmqctl.engine.start.logend import end_of_files
 from rmqctl.errors import NotAStore, RmqctlError, StoreNotFound, UsageError
 from rmqctl.operations.fleet.counting import Count, counted, first_timestamp
 from rmqctl.operations.fleet.stores import FleetStore
@@ -214,7 +215,9 @@ def told_of(
     read."""
     found: dict[str, object] = {"min_offset": log.min_offset}
     if count is not None:
-        end = count.end_offset if count.end_offset is not None else log.files.end_offset
+        end = log.files.end_offset
+        if count.end_offset is not None:
+            end = end_of_files(log, count.end_offset, count.before_end)
         found |= {
             "records": count.records,
             "bytes": end - log.min_offset,

@@ -89,7 +89,7 @@ class LogSide:
     def add(self, entry: ScanEntry) -> None:
         """Takes the next entry. The log's end is only noted: it is judged after all parts."""
         if isinstance(entry, End):
-            self._part.end = entry
+            self._part.end = self._records.start_end(entry)
             return
         self._part.findings += self._records.add(entry)
         if isinstance(entry, Damage):

@@ -30,6 +30,7 @@ from rmqctl.engine.scan.columns import Bytes, Ints, take
 from rmqctl.engine.scan.plain import Plain
 from rmqctl.engine.scan.recordcrc import property_crc_mismatches
 from rmqctl.engine.scan.scanner import ScanEntry
+from rmqctl.engine.start.logend import end_of_files
 from rmqctl.operations.verify.controller import ControllerChecker
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.decodable import not_decodable
@@ -75,12 +76,19 @@ class LogChecker:
         self.snapshot = snapshot
         self.log = log
         self._damaged = damaged
+        self._before: Blank | Damage | None = None
+
+    def start_end(self, end: End) -> End:
+        """The log's end as a start finds it, behind the last entry (:func:`end_of_files`)."""
+        place = end_of_files(self.log, end.physical_offset, self._before)
+        return end._replace(physical_offset=place)
 
     def add(self, entry: ScanEntry | Plain) -> Iterator[Finding]:
         """Checks the next entry."""
         if isinstance(entry, End):
-            yield from self._end(entry)
+            yield from self._end(self.start_end(entry))
             return
+        self._before = entry if isinstance(entry, Blank | Damage) else None
         yield from self.release_suspect()
         if isinstance(entry, Plain):
             self.records += entry.records

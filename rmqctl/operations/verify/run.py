@@ -275,7 +275,7 @@ def _run(
             done = _end_of(entry) - summary.min_offset
             progress(done)
             if isinstance(entry, End):
-                summary.max_offset = entry.physical_offset
+                summary.max_offset = records.start_end(entry).physical_offset
             elif isinstance(entry, Batch | Plain) and plan.is_over() and _goes_on(scanner, entry):
                 summary.max_offset = summary.next_offset = _end_of(entry)
                 break
