@@ -30,7 +30,7 @@ from rmqctl.serve.wire.frames import encode_frame
 from tests import golden_data
 from tests.conftest import Golden
 from tests.seeds import times
-from tests.test_serve.dialogue import Client, Dialogue
+from tests.test_serve.dialogue import Client, Dialogue, json_of
 
 SMALL = MessageStoreConfig(mapped_file_size_commit_log=65536)
 
@@ -226,6 +226,38 @@ def test_a_missing_field_is_named(dialogue: Dialogue) -> None:
     assert (answer.code, answer.remark) == (1, "the field sysFlag is missing")
 
 
+@pytest.mark.parametrize(
+    ("flags", "needed"),
+    [(4, ""), (4 | 1, "commitOffset"), (4 | 2, "suspendTimeoutMillis"), (0, "subVersion")],
+)
+def test_a_pull_needs_only_the_fields_that_its_flags_ask_for(
+    dialogue: Dialogue, flags: int, needed: str
+) -> None:
+    """``PullMessageProcessor#processRequest``; tests/interop asks a broker the same."""
+    client = dialogue.client()
+    client.heart_beat("online", "orders")
+    fields = {"consumerGroup": "online", "topic": "orders", "queueId": 0, "queueOffset": 0}
+    fields |= {"maxMsgNums": 1, "sysFlag": flags}
+    more: dict[str, Any] = {"commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0}
+    del more[needed or "subVersion"]
+    for some in (more, {name: more.get(name, "x") for name in (*more, needed) if name}):
+        answer = client.ask(RequestCode.PULL_MESSAGE, **fields, **some)
+        assert answer.code == bool(needed), answer.remark
+        assert needed in (answer.remark or "")
+    if needed:
+        bad = dict.fromkeys(more, "x" * 10_000)
+        answer = client.ask(RequestCode.PULL_MESSAGE, **fields, **bad | {needed: 0})
+        assert answer.code == 0, answer.remark
+
+
+def test_numbers_of_a_queue_that_is_asked_for_are_0_without_a_field(dialogue: Dialogue) -> None:
+    asked = {"topic": "orders", "count": 2}
+    ask = dialogue.client().ask
+    whole = ask(RequestCode.QUERY_CONSUME_QUEUE, **asked, queueId=0, index=0)
+    assert whole.code == 0 and json_of(whole.body)["queueData"]
+    assert ask(RequestCode.QUERY_CONSUME_QUEUE, **asked) == whole._replace(opaque=2)
+
+
 @pytest.mark.parametrize("name", pull._HEAD_FIELDS)
 def test_of_what_pulls_have_alike_only_what_is_sound_is_kept(dialogue: Dialogue, name: str) -> None:
     """It is kept as it came: anybody may send a megabyte of it."""
@@ -235,12 +267,13 @@ def test_of_what_pulls_have_alike_only_what_is_sound_is_kept(dialogue: Dialogue,
         found = client.pull("orders", 0, offset)
         assert found is not None and found.ext_fields["nextBeginOffset"] == str(offset + 32)
     for value in ("1" * 10_000, ""):
-        fields: dict[str, Any] = {"topic": "orders", "queue_id": 0, "offset": 0}
+        fields: dict[str, Any] = {"topic": "orders", "queue_id": 0, "offset": 0, "sysFlag": 6}
         given = {"topic": "topic", "queueId": "queue_id"}.get(name, name)
         found = client.pull(**fields | {given: value})
         assert found is not None and found.code == ResponseCode.SYSTEM_ERROR
         assert found.remark is not None and name in found.remark and len(found.remark) < 200
-    assert client.pull("orders", 0, 0, subVersion="1" * 10_000) is not None
+    for unneeded in ("subVersion", "suspendTimeoutMillis"):
+        assert client.pull("orders", 0, 0, **{unneeded: "1" * 10_000}) is not None
     assert pull._head.cache_info().currsize == 1
 
 

@@ -93,6 +93,33 @@ def send(client: Client, body: bytes = b"hello", **changed: Any) -> Any:
     return client.ask(RequestCode.SEND_MESSAGE_V2, body, **fields)
 
 
+@pytest.mark.parametrize("how", ["missing", "malformed"])
+def test_what_a_message_can_do_without(dialogue: Dialogue, how: str) -> None:
+    """With long names a broker looks only at what it needs; with short ones it reads all fields
+    first (``decodeSendMessageHeaderV2``)."""
+    client = dialogue.client()
+    numbers = {"defaultTopicQueueNums", "reconsumeTimes", "maxReconsumeTimes"}
+    may = numbers if how == "malformed" else {"producerGroup", "defaultTopic", *numbers}
+    whole = V1 | {"maxReconsumeTimes": 3}
+    short = SHORT | {"maxReconsumeTimes": "l"}
+    for name in may:
+        changed = {n: v for n, v in whole.items() if n != name}
+        changed |= {name: "x"} if how == "malformed" else {}
+        assert client.ask(RequestCode.SEND_MESSAGE, b"x", **changed).code == 0, name
+        strict = {short[n]: v for n, v in changed.items()}
+        code = client.ask(RequestCode.SEND_MESSAGE_V2, b"x", **strict).code
+        assert code == (how == "malformed" or "econsumeTimes" not in name), name
+    for name in ("topic", "queueId", "sysFlag", "bornTimestamp", "flag"):
+        changed = {n: v for n, v in whole.items() if n != name}
+        changed |= {name: "x y"} if how == "malformed" else {}
+        assert client.ask(RequestCode.SEND_MESSAGE, b"x", **changed).code == 1, name
+    for name in ("defaultTopic", "defaultTopicQueueNums"):
+        changed = {n: v for n, v in whole.items() if n != name} | {"topic": "new"}
+        answer = client.ask(RequestCode.SEND_MESSAGE, b"x", **changed)
+        assert answer.code == 1 and "is missing" in (answer.remark or "")
+    assert {record.reconsume_times for record in stored(dialogue)} == {0}
+
+
 def stored(dialogue: Dialogue) -> list[Record]:
     return [e for e in dialogue.served.store.commit_log.walk() if isinstance(e, Record)]
 

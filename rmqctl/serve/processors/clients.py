@@ -44,9 +44,9 @@ def heart_beat(served: Served, request: Request) -> RemotingCommand:
 
 def unregister_client(served: Served, request: Request) -> RemotingCommand:
     """``unregisterClient``: leaves one group; the other groups of the connection stay."""
-    request.fields.text("clientID")
     producer = request.fields.find_group("producerGroup", served.groups)
     if producer is not None:
+        request.fields.text("clientID")
         served.clients.unregister_producer(producer, request.channel)
     consumer = request.fields.find_group("consumerGroup", served.groups)
     if consumer is not None and served.clients.unregister_consumer(consumer, request.channel):

@@ -35,12 +35,12 @@ def query_message(served: Served, request: Request) -> Outcome:
     compare the key; here only messages with that key are answered."""
     fields, command = request.fields, request.command
     topic = fields.topic("topic", served.topics)
-    key, most = fields.text("key"), fields.int32("maxNum")
+    key, most = fields.text("key"), _DEFAULT_QUERY_MAX_NUM
     if fields.find("indexType") == INDEX_TAG_TYPE:  # Of a client of 5.4 or later: messages by tag.
         key = f"{INDEX_TAG_TYPE}#{key}"
     begin, end = fields.int64("beginTimestamp"), fields.int64("endTimestamp")
-    if fields.boolean(_UNIQUE_KEY_QUERY):
-        most = _DEFAULT_QUERY_MAX_NUM
+    if not fields.boolean(_UNIQUE_KEY_QUERY):
+        most = fields.int32("maxNum")
     if most < 0:
         raise BadRequest(f"the field maxNum is {most}")  # Java makes no list of such a size.
     most = min(most, _MAX_MSGS_NUM_BATCH)

@@ -168,10 +168,12 @@ def get_consume_time_span(served: Served, request: Request) -> Outcome:
 
 
 def query_consume_queue(served: Served, request: Request) -> Outcome:
-    """``queryConsumeQueue``: units as they are stored."""
+    """``queryConsumeQueue``: units as they are stored. All numbers may be missing, and are 0
+    then."""
     fields, command = request.fields, request.command
-    topic, queue_id = fields.topic("topic", served.topics), fields.int32("queueId")
-    start, count = fields.int64("index"), min(max(fields.int32("count"), 0), _MOST_UNITS)
+    topic, queue_id = fields.topic("topic", served.topics), fields.find_int32("queueId") or 0
+    start, count = fields.find_int64("index") or 0, fields.find_int32("count") or 0
+    count = min(max(count, 0), _MOST_UNITS)
     group = fields.find_group("consumerGroup", served.groups)
     subscription = served.clients.subscription(group, topic)[0] if group else None
 

@@ -15,7 +15,7 @@ from rmqctl.engine.record.status import GetMessageStatus
 from rmqctl.errors import FilterSyntaxError
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
 from rmqctl.serve.state.parked import Parked
-from rmqctl.serve.state.subscription import CodeFilter, Subscription, parse_subscription
+from rmqctl.serve.state.subscription import TAG, CodeFilter, Subscription, parse_subscription
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest, Fields
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: ``PullSysFlag``.
 _COMMIT_OFFSET, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
 _BROADCASTING = "BROADCASTING"
+#: ``ExpressionType#isTagType``.
+_OF_TAGS = (None, "", TAG)
 #: The longest wait (ms) that is granted; of RocketMQ's own clients a lite consumer waits longest,
 #: 20 s.
 _LONGEST_SUSPENSION = 300_000
@@ -118,9 +120,16 @@ def _head(texts: tuple[str | None, ...]) -> _Head:
     """:func:`_read_head`, cached, for names that any store could have. To read and check these
     fields takes longer than all the rest of a pull, so valid ones are read once.
 
-    :raises BadRequest: as there, also for a bad name that the store knows.
+    :raises BadRequest: as there, also for a bad name that the store knows, and for a time to wait
+        that is none, though no time is asked for.
     """
+    _head_fields(texts).int64("suspendTimeoutMillis")
     return _read_head(texts, (), ())
+
+
+def _head_fields(texts: tuple[str | None, ...]) -> Fields:
+    given = zip(_HEAD_FIELDS, texts, strict=True)
+    return Fields({name: text for name, text in given if text is not None})
 
 
 def _read_head(
@@ -131,13 +140,12 @@ def _read_head(
     :param topics: known topics, which are taken whatever their names; ``groups`` likewise.
     :raises BadRequest: a value is missing, or not of its type.
     """
-    fields = Fields(
-        {name: text for name, text in zip(_HEAD_FIELDS, texts, strict=True) if text is not None}
-    )
+    fields = _head_fields(texts)
     group, flags = fields.group("consumerGroup", groups), fields.int32("sysFlag")
     topic, queue_id = fields.topic("topic", topics), fields.int32("queueId")
-    most, suspension = fields.int32("maxMsgNums"), fields.int64("suspendTimeoutMillis")
-    waits = min(max(suspension, 0), _LONGEST_SUSPENSION) if flags & _SUSPEND else 0
+    most, waits = fields.int32("maxMsgNums"), 0
+    if flags & _SUSPEND:
+        waits = min(max(fields.int64("suspendTimeoutMillis"), 0), _LONGEST_SUSPENSION)
     return _Head(group, flags, topic, queue_id, most, waits)
 
 
@@ -150,17 +158,18 @@ def pull_message(served: Served, request: Request) -> Outcome:
     except BadRequest:
         head = _read_head(texts, served.topics, served.groups)
     group, flags, topic, queue_id, most, waits = head
-    offset, committed = fields.int64("queueOffset"), fields.int64("commitOffset")
+    offset = fields.int64("queueOffset")
+    committed = fields.int64("commitOffset") if flags & _COMMIT_OFFSET else -1
     try:
         _check_place(served, group, topic, queue_id)
         if flags & _SUBSCRIPTION:
             subscription = _own_subscription(topic, fields)
         else:
-            subscription = _group_subscription(served, group, topic, fields.int64("subVersion"))
+            subscription = _group_subscription(served, group, topic, fields)
         message_filter = _filter_of(subscription, bool(flags & _SUBSCRIPTION))
     except _Refused as refused:
         return request.command.answer(refused.code, str(refused))
-    if flags & _COMMIT_OFFSET and committed >= 0:
+    if committed >= 0:
         served.offsets.commit(topic, group, queue_id, committed)
     asked = Pull(request, group, topic, queue_id, offset, most, message_filter, waits)
     return _ask(served, asked, waits)
@@ -322,13 +331,15 @@ def _check_place(served: Served, group: str, topic: str, queue_id: int) -> None:
 def _own_subscription(topic: str, fields: Fields) -> Subscription:
     try:
         text, kind = fields.find("subscription"), fields.find("expressionType")
-        return parse_subscription(topic, text, fields.int64("subVersion"), kind)
+        # The version is that of an expression's filter, and tags have none.
+        version = 0 if kind in _OF_TAGS else fields.int64("subVersion")
+        return parse_subscription(topic, text, version, kind)
     except BadRequest as error:
         remark = f"parse the consumer's subscription failed: {error}"
         raise _Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
 
 
-def _group_subscription(served: Served, group: str, topic: str, version: int) -> Subscription:
+def _group_subscription(served: Served, group: str, topic: str, fields: Fields) -> Subscription:
     """The subscription to the topic in the group's last heartbeat."""
     online = served.clients.consumers.get(group)
     missing = ResponseCode.SUBSCRIPTION_NOT_EXIST
@@ -341,7 +352,7 @@ def _group_subscription(served: Served, group: str, topic: str, version: int) ->
     subscription = online.subscriptions.get(topic)
     if subscription is None:
         raise _Refused(missing, "the consumer's subscription not exist")
-    if subscription.version < version:
+    if subscription.version < fields.int64("subVersion"):
         remark = "the consumer's subscription not latest"
         raise _Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
     return subscription

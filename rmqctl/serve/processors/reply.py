@@ -98,7 +98,7 @@ def _fields(
     them."""
     properties = message.properties | {_PUSH_REPLY_TIME: str(served.now())}
     text = encode_properties(properties).decode("utf-8", "replace")
-    return {
+    fields: dict[str, object] = {
         "producerGroup": header.producer_group,
         "topic": header.topic,
         "defaultTopic": header.default_topic,
@@ -114,6 +114,7 @@ def _fields(
         "storeHost": f"/{served.address_for(request.channel)}",
         "storeTimestamp": served.now(),
     }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _answer(

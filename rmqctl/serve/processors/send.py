@@ -39,6 +39,7 @@ _V2 = {
     "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
     "reconsumeTimes": "j", "unitMode": "k", "maxReconsumeTimes": "l", "batch": "m",
 }  # fmt: skip
+_STRICT = frozenset((RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
 _LONG_NAMES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
 _CODES = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -55,12 +56,13 @@ STORED_STATUSES = frozenset(status for status, code in _CODES.items() if code in
 
 
 class SendHeader(NamedTuple):
-    """``SendMessageRequestHeader``."""
+    """``SendMessageRequestHeader``. The group is only passed on with a reply, and the defaults are
+    only for a topic that is to be made."""
 
-    producer_group: str
+    producer_group: str | None
     topic: str
-    default_topic: str
-    default_topic_queue_nums: int
+    default_topic: str | None
+    default_topic_queue_nums: int | None
     queue_id: int
     sys_flag: int
     born_timestamp: int
@@ -94,24 +96,36 @@ def send_message(served: Served, request: Request) -> Outcome:
 
 
 def header_of(request: Request) -> SendHeader:
-    given = request.command.ext_fields
-    if request.command.code not in _LONG_NAMES:
+    """Reads the fields of a message.
+
+    A message with the short names of the second version is read strictly
+    (``decodeSendMessageHeaderV2``): all but the last five fields must be there, and each number
+    must be one. Any other is read as all requests are (:mod:`~rmqctl.serve.wire.fields`).
+
+    :raises BadRequest: it lacks a field.
+    """
+    given, code = request.command.ext_fields, request.command.code
+    if code not in _LONG_NAMES:
         given = {name: given[short] for name, short in _V2.items() if short in given}
     fields = Fields(given)
-    producer_group = fields.text("producerGroup")
-    has_most = fields.find("maxReconsumeTimes") is not None
+    if code in _STRICT:
+        for name in ("producerGroup", "defaultTopic", "defaultTopicQueueNums"):
+            fields.text(name)
+        for name in ("defaultTopicQueueNums", "reconsumeTimes", "maxReconsumeTimes"):
+            if fields.find(name) is not None:
+                fields.int32(name)
     return SendHeader(
-        producer_group,
+        fields.find("producerGroup"),
         checked_topic_to_send("topic", fields.text("topic")),
-        fields.text("defaultTopic"),
-        fields.int32("defaultTopicQueueNums"),
+        fields.find("defaultTopic"),
+        fields.find_int32("defaultTopicQueueNums"),
         fields.int32("queueId"),
         fields.int32("sysFlag"),
         fields.int64("bornTimestamp"),
         fields.int32("flag"),
         fields.find("properties") or "",
-        fields.int32("reconsumeTimes") if fields.find("reconsumeTimes") is not None else 0,
-        fields.int32("maxReconsumeTimes") if has_most else None,
+        fields.find_int32("reconsumeTimes") or 0,
+        fields.find_int32("maxReconsumeTimes"),
         fields.boolean("batch"),
     )
 
@@ -123,8 +137,10 @@ def checked_topic(served: Served, header: SendHeader) -> ServedTopic:
         raise Refused(ResponseCode.NO_PERMISSION, remark)
     topic = served.topics.find(header.topic)
     if topic is None:
-        queues = header.default_topic_queue_nums
-        topic = served.topics.create(header.topic, header.default_topic, queues)
+        default, queues = header.default_topic, header.default_topic_queue_nums
+        if default is None or queues is None:
+            raise BadRequest("the field defaultTopic or defaultTopicQueueNums is missing")
+        topic = served.topics.create(header.topic, default, queues)
     if topic is None and header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
         served.topics.enter(header.topic, 1)
         topic = served.topics.find(header.topic)

@@ -28,13 +28,12 @@ def send_message_back(served: Served, request: Request) -> Outcome:
     write to the group's retry topic, which is checked first."""
     fields, command = request.fields, request.command
     group = served.groups.find(fields.group("group", served.groups))
-    offset = fields.int64("offset")
-    delay_level, most = fields.int32("delayLevel"), group.retry_max_times
-    is_later = command.version >= VERSION_MAX_RECONSUME_TIMES
-    if is_later and fields.find("maxReconsumeTimes") is not None:
-        most = fields.int32("maxReconsumeTimes")
     if group.retry_queue_nums <= 0:
         return command.answer(ResponseCode.SUCCESS)
+    offset, delay_level = fields.int64("offset"), fields.int32("delayLevel")
+    is_later = command.version >= VERSION_MAX_RECONSUME_TIMES
+    asked = fields.find_int32("maxReconsumeTimes") if is_later else None
+    most = group.retry_max_times if asked is None else asked
     retry_topic = constants.RETRY_GROUP_TOPIC_PREFIX + group.name
     if not _takes(served, retry_topic, group.retry_queue_nums):
         remark = f"the topic[{retry_topic}] sending message is forbidden"

@@ -73,7 +73,7 @@ def get_system_topics_of_names(served: Served, request: Request) -> RemotingComm
 
 def get_topics_by_cluster(served: Served, request: Request) -> RemotingCommand:
     """``getTopicsByCluster``; empty for any other cluster than this one."""
-    is_own = request.fields.text("cluster") == served.names.cluster
+    is_own = request.fields.find("cluster") == served.names.cluster
     return _answer(request, {"topicList": [one.name for one in served.topics if is_own]})
 
 

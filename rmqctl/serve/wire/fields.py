@@ -1,14 +1,16 @@
 """The fields of a request's own header, each read as its Java type
 (``RemotingCommand#decodeCommandCustomHeader``).
 
-A broker logs a field that cannot be read, leaves it null, and fails later, at a null pointer. Here
-such a request is answered at once, with what is wrong with it.
+A broker logs a field that is missing (also one that is ``@CFNotNull``) or cannot be read, leaves
+it null, and fails later, at a null pointer; but not where it does not look at the field. Here a
+request without a field that is looked at is answered at once, with what is wrong with it. What a
+broker can do without is read by the methods that begin with ``find``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from formats.constants import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -84,6 +86,21 @@ class Fields:
         if text is not None and len(text) < _LONG_DIGITS and text.isdecimal() and text.isascii():
             return int(text)
         return self._whole(name, LONG_MIN, LONG_MAX)
+
+    def find_int32(self, name: str) -> int | None:
+        """A number that may be absent; one that cannot be read counts as absent."""
+        return self._readable(self.int32, name)
+
+    def find_int64(self, name: str) -> int | None:
+        """As :meth:`find_int32`."""
+        return self._readable(self.int64, name)
+
+    @staticmethod
+    def _readable(read: Callable[[str], int], name: str) -> int | None:
+        try:
+            return read(name)
+        except BadRequest:
+            return None
 
     def boolean(self, name: str) -> bool:
         """``Boolean.parseBoolean``: anything but ``true`` is false."""
