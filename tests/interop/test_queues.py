@@ -190,21 +190,22 @@ def ask_times(
 
 
 @only("4.9.3")
+@pytest.mark.parametrize("gaps", [range(1, 5), range(3), range(2)], ids=str)
 @pytest.mark.parametrize("files", ["one file", "several files"])
 def test_offset_of_a_time(
-    engine: Engine, chance: random.Random, tmp_path: Path, files: str
+    engine: Engine, chance: random.Random, tmp_path: Path, files: str, gaps: range
 ) -> None:
-    """``nearest`` gives the engine's own answer: for every time when the queue has one file; when
-    it has several, for the times of messages, because for a time between two files the engine looks
-    only into the later one."""
+    """``nearest`` gives the engine's own answer, also where several messages have one time: for
+    every time when the queue has one file; when it has several, for the times of messages, because
+    for a time between two files the engine looks only into the later one."""
     root = tmp_path / "store"
     units = 200 if files == "one file" else chance.choice((7, 16, 50))
     values = {**settings(chance, light_queues=False), "mappedFileSizeConsumeQueue": 20 * units}
-    stored = timed_store(chance, root, values, range(1, 5))
+    stored = timed_store(chance, root, values, gaps)
     asked = list(range(stored[0] - 3, stored[-1] + 4)) if files == "one file" else stored
     ours = answers(root, values, asked, Boundary.NEAREST)
     assert ours == ask_times(engine, root, values, asked, None)
-    assert len(set(ours)) == 120
+    assert len(set(ours)) >= len(set(stored))
 
 
 @only("4.9.3")

@@ -96,6 +96,27 @@ def test_with_a_clock_set_back_a_bisection_still_finds_a_crossing(
         assert number + 1 == len(known) or known[number + 1][1] > time
 
 
+def test_of_messages_of_one_time_the_nearest_is_the_one_that_4_9_3_meets(tmp_path: Path) -> None:
+    """``ConsumeQueue#getOffsetInQueueByTime`` begins in the middle of a file, here of ten units; in
+    the last file that is the middle of those that there are."""
+    now = iter([100] * 3 + [200] * 9 + [300] * 3)
+    config = MessageStoreConfig(mapped_file_size_consume_queue=200)
+    root = tmp_path / "s"
+    with MessageStore(root, config, writable=True, create=True, clock=lambda: next(now)) as store:
+        for _ in range(15):
+            assert store.put_message(MessageExtBrokerInner("T", b"x"), flush=False).is_ok
+        queue = store.consume_queue("T", 0)
+        assert queue is not None
+        at = store_times(store.commit_log, queue)
+        for search in (bisect, scan):
+            found = [search(at, 0, 15, time, Boundary.NEAREST) for time in (100, 200, 300)]
+            assert found == [1, 4, 12]
+            # The first units have expired.
+            assert search(at, 4, 15, 200, Boundary.NEAREST) == 6
+            firsts = [search(at, 0, 15, time, Boundary.FIRST) for time in (100, 200, 300)]
+            assert firsts == [0, 3, 12]
+
+
 @pytest.mark.parametrize(("gone", "nearest"), [(0, 1), (1, 0)])
 def test_a_message_that_a_broker_deletes_meanwhile_is_not_the_nearest(
     gone: int, nearest: int

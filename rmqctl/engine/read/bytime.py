@@ -1,7 +1,9 @@
 """Which message of a queue was stored at a time (``ConsumeQueue#getOffsetInQueueByTime``).
 
 The engine chooses a queue *file* by its modification time, which a copy or a restore changes, and
-then bisects in it. Here only the store times of the records count, over the whole queue.
+then bisects in it. Here only the store times of the records count, over the whole queue. The file
+matters only where several messages were stored at exactly the time: there the engine answers with
+the one that its bisection meets first, and so does NEAREST.
 
 Bisection is exact as long as store times never fall along the queue. They fall only if the broker's
 clock was set back; then several places may answer. :func:`bisect` finds one at which the times
@@ -15,7 +17,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.queue.consumequeue import ConsumeQueue
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 
 if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
@@ -29,8 +31,10 @@ class Boundary(Enum):
     """Which message answers a time.
 
     FIRST and LAST are of those stored exactly then. FLOOR is the last at or before it, CEIL the
-    first at or after it. NEAREST is the engine's own: the first that was stored exactly then, else
-    the nearer of both neighbours, and the earlier one if both are equally near.
+    first at or after it. NEAREST is the engine's own: one that was stored exactly then, else the
+    nearer of both neighbours, and the earlier one if both are equally near. Of several that were
+    stored exactly then it is the one that 4.9.3 meets first in their queue file; in queues that are
+    not in such files it is the first.
     """
 
     NEAREST = "nearest"
@@ -56,6 +60,28 @@ class StoreTimes:
             return None
         return record.store_timestamp
 
+    def met_at(self, time: int, first: int, low: int, high: int) -> int:
+        """The message that the engine's bisection meets, of those that were stored exactly at
+        ``time`` (ms): it looks into the file that has ``first``, the first of them.
+
+        All but the time are queue offsets, and the queue has ``[low, high)``.
+        """
+        if not self._queue.in_files:
+            return first
+        units = self._queue.files.file_size // UNIT_SIZE
+        begin = first // units * units
+        left, right = max(begin, low), min(begin + units, high) - 1
+        while left <= right:
+            middle = (left + right) // 2
+            found = self(middle)
+            if found == time:
+                return middle
+            if found is None or found < time:
+                left = middle + 1
+            else:
+                right = middle - 1
+        return first
+
 
 def store_times(log: CommitLog, queue: ConsumeQueue) -> Times:
     """The store times behind a queue's units."""
@@ -71,8 +97,10 @@ def bisect(times: Times, low: int, high: int, time: int, boundary: Boundary) -> 
     if boundary is Boundary.CEIL:
         return ceil
     is_exact = ceil is not None and times(ceil) == time
-    if boundary is Boundary.FIRST or (boundary is Boundary.NEAREST and is_exact):
+    if boundary is Boundary.FIRST:
         return ceil if is_exact else None
+    if boundary is Boundary.NEAREST and is_exact and ceil is not None:
+        return _exact(times, ceil, low, high, time)
     later = _first(times, low, high, lambda found: found > time)
     floor = readable_before(times, low, high if later is None else later)
     if boundary is Boundary.LAST:
@@ -111,10 +139,17 @@ def scan(times: Times, low: int, high: int, time: int, boundary: Boundary) -> in
             Boundary.CEIL: ceil,
         }
         return answers[boundary]
-    if first is not None or below is None or above is None:
+    if first is not None:
+        return _exact(times, first, low, high, time)
+    if below is None or above is None:
         rest = below or above
-        return first if first is not None or rest is None else rest[1]
+        return None if rest is None else rest[1]
     return _nearer(below[1], below[0], above[1], above[0], time)
+
+
+def _exact(times: Times, first: int, low: int, high: int, time: int) -> int:
+    """NEAREST, where ``first`` is the first message that was stored exactly then."""
+    return times.met_at(time, first, low, high) if isinstance(times, StoreTimes) else first
 
 
 def _nearer(floor: int, floor_time: int | None, ceil: int, ceil_time: int | None, time: int) -> int:
