@@ -265,6 +265,23 @@ def test_each_field_of_a_unit_is_compared(
 ITEMS = 40 + 4 * GEOMETRY.hash_slot_num
 
 
+def test_an_item_that_leads_far_away_at_the_end_of_its_file_is_one(store: Path) -> None:
+    """The next item, in the next file, shows that it is wrong, and not all that follow."""
+    first = min((store / "index").iterdir())
+    add_to(first, ITEMS + (GEOMETRY.index_num - 1) * 20 + 4, 8, 1 << 24)
+    findings, _ = findings_of(store)
+    told = {one.code: one.found for one in findings if one.code != "index-header-mismatch"}
+    assert told.pop("key-not-indexed") and told == {"index-item-without-key": "1 item"}
+
+
+def test_an_item_that_leads_far_away_among_expired_ones_is_one(store: Path) -> None:
+    (store / "commitlog" / f"{0:020d}").unlink()
+    first = min((store / "index").iterdir())
+    add_to(first, ITEMS + 6 * 20 + 4, 8, 1 << 24)
+    told = {one.code: one.found for one in findings_of(store)[0]}
+    assert told == {"log-starts-late": None, "index-item-without-key": "1 item"}
+
+
 @pytest.mark.parametrize(
     ("position", "size", "codes"),
     [

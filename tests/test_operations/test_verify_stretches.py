@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from rmqctl import kernel
 from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import NoRecordAt
 from rmqctl.operations.verify import Finding, Summary, run, verify
 from tests.conftest import Golden
+from tests.faults.anatomy import Anatomy, dissect
+from tests.faults.kinds import done, draw
 from tests.golden_data import (
     DAMAGE_CASES,
     apply_damage,
@@ -21,14 +30,34 @@ from tests.golden_data import (
 )
 from tests.test_cli import conftest as command_line
 from tests.test_cli.conftest import Cli
+from tests.test_operations.small_store import CONFIG, make_small_store
 from tests.test_safety.support import fill_files, small_config
 
 cli, store = command_line.cli, command_line.store
 
 #: Told once for a whole log, and by each stretch for its own part.
-OF_ITS_PART = {"consumequeue-missing", "queue-missing", "index-missing", "record-without-unit"}
-#: Not told of a queue of which a stretch has no record; the damage is.
-SELDOM = {"unit-points-into-damage"}
+OF_ITS_PART = {
+    "consumequeue-missing",
+    "queue-missing",
+    "index-missing",
+    "index-behind",
+    "index-starts-late",
+    "key-not-indexed",
+    "index-item-without-key",
+    "index-item-points-into-damage",
+    "record-without-unit",
+    "unit-points-into-damage",
+}
+#: Findings that have their number in ``expected``.
+_AGAIN = "queue-begun-again"
+_OF_EXPECTED = {
+    _AGAIN,
+    "record-without-unit",
+    "index-behind",
+    "index-missing",
+    "index-starts-late",
+    "key-not-indexed",
+}
 
 
 @pytest.fixture
@@ -59,14 +88,89 @@ def test_stretches_tell_what_one_pass_does(name: str, golden: Golden, tmp_path: 
         assert part.row()["next_offset"] == part.next_offset and part.next_offset > (start or 0)
         start = part.next_offset
     assert records == summary.records and stretches > 3
-    passed = OF_ITS_PART | SELDOM
-    assert {one for one in told if one.code not in passed} == {  # type: ignore[union-attr]
+    assert Counter(one for one in told if one.code not in OF_ITS_PART) == Counter(  # type: ignore[union-attr]
         one
         for one in whole
-        if one.code not in passed  # type: ignore[union-attr]
-    }
-    codes = [{one.code for one in some} - SELDOM for some in (told, whole)]  # type: ignore[union-attr]
-    assert codes[0] == codes[1]
+        if one.code not in OF_ITS_PART  # type: ignore[union-attr]
+    )
+    assert {one.code for one in told} == {one.code for one in whole}  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Anatomy]:
+    root = make_small_store(tmp_path_factory.mktemp("stretches") / "store")
+    return root, dissect(root, CONFIG)
+
+
+@pytest.mark.parametrize("engine", ["pure", "compiled"])
+@pytest.mark.parametrize("expired", [0, 1])
+def test_what_is_damaged_is_told_once_wherever_stretches_end(
+    sound: tuple[Path, Anatomy], engine: str, expired: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One fault a time, of every kind and everywhere; also with a log whose first file retention
+    has removed."""
+    if engine == "compiled" and kernel.usable().module is None:
+        pytest.skip("there is no compiled kernel")
+    monkeypatch.setenv(kernel.VARIABLE, engine)
+    root, anatomy = sound
+    first = root / "commitlog" / f"{0:020d}"
+    chance, told = random.Random(f"stretches {expired}"), 0
+    for _ in range(60):
+        fault = draw(chance, anatomy)
+        if expired and (first.name in fault.path or first.name in fault.other):
+            continue
+        with ExitStack() as undo:
+            undo.enter_context(done(fault, root))
+            if expired:
+                undo.callback(first.with_name("away").rename, first)
+                first.rename(first.with_name("away"))
+            whole, summary = counted(root, lambda: False, ScanTuning(), monkeypatch)
+            seldom = chance.choice((1, 0.5, 0.1))
+            step = ScanTuning(batch_records=chance.choice((1, 2, 5)), window_bytes=(600, 1200))
+            over = partial(is_now, chance, seldom)
+            parts, others = counted(root, over, step, monkeypatch)
+        assert parts == whole, f"{fault}: {parts - whole} too many, {whole - parts} too few"
+        assert others == summary, fault
+        told += sum(whole.values())
+    assert told > 100
+
+
+def is_now(chance: random.Random, likely: float) -> bool:
+    return chance.random() < likely
+
+
+def counted(
+    root: Path, is_over: Callable[[], bool], tuning: ScanTuning, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Counter[tuple[object, ...]], list[int]]:
+    """What all stretches together tell, each unit, item and record by itself; and how many records,
+    units and items they have checked."""
+    monkeypatch.setattr(run, "ScanTuning", lambda threads: tuning)
+    told: Counter[tuple[object, ...]] = Counter()
+    sums, start = [0, 0, 0], None
+    while True:
+        *found, summary = verify(root, CONFIG, resume_from=start, is_over=is_over)
+        assert isinstance(summary, Summary)
+        for one in found:
+            assert isinstance(one, Finding)
+            told.update(one_by_one(one))
+        for at, count in enumerate((summary.records, summary.units, summary.index_items)):
+            sums[at] += count
+        if (start := summary.next_offset) is None:
+            return told, sums
+
+
+def one_by_one(one: Finding) -> Counter[tuple[object, ...]]:
+    """A finding as those of the single units or items that it stands for."""
+    number = re.match(
+        "([0-9]+) (?:unit|record|item)s?(?: from |$| without a unit)", one.found or ""
+    )
+    if one.code in _OF_EXPECTED:
+        number = re.search("([0-9]+)", one.expected or "")
+    count = 1 if number is None else int(number[1])
+    if one.structure == "queue" and one.queue_offset is not None and one.code != _AGAIN:
+        offsets = range(one.queue_offset, one.queue_offset + count)
+        return Counter((one.code, one.severity, one.path, offset) for offset in offsets)
+    return Counter([one] if number is None else {(one.code, one.severity, one.path): count})
 
 
 def test_a_stretch_begins_at_a_record(golden: Golden) -> None:

@@ -147,3 +147,20 @@ def test_a_unit_of_a_light_queue_that_stands_elsewhere(tmp_path: Path) -> None:
         ("unit-misplaced", 2),
         ("unit-of-other-queue", 3),
     ]
+
+
+@pytest.mark.parametrize("other", [11, 17, 50])
+def test_two_units_that_were_exchanged_are_all_that_is_told(sound: Path, other: int) -> None:
+    """A unit in front of its offset shifts the others only if they are in front of theirs, too."""
+
+    def exchanged(units: Units) -> Units:
+        units[[10, other]] = units[[other, 10]]
+        return units
+
+    with changed(sound, exchanged):
+        findings, _ = findings_of(sound)
+    assert sorted((one.code, one.queue_offset) for one in findings) == [
+        ("unit-mismatch", 10),
+        ("unit-misplaced", other),
+        ("unit-misplaced", other),
+    ]

@@ -79,12 +79,13 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
     a running broker. Severity info is worth knowing and does not count for the exit status. With
     --only the log is read as well, but without its bodies unless it is checked; findings elsewhere
     are not reported. A log that takes hours is checked in stretches, with --max-duration and
-    --resume-from; the last one checks what needs the log's end: units and items that point past it,
-    and the checkpoint. --report writes a page for a browser that needs no network: the log as a
-    strip with what is wrong and what a start would delete, the queues, the index, and the next
-    commands. With --master the same findings are sorted by place, and there may be several stores:
-    findings then say which, and each store has a row of type store. That row has the error of a
-    store that cannot be checked; when the others are done, the command ends with that error.
+    --resume-from, which find what one check finds; the first checks what needs no read of the log,
+    and the last what needs its end: units and items that point past it, and the checkpoint.
+    --report writes a page for a browser that needs no network: the log as a strip with what is
+    wrong and what a start would delete, the queues, the index, and the next commands. With --master
+    the same findings are sorted by place, and there may be several stores: findings then say which,
+    and each store has a row of type store. That row has the error of a store that cannot be
+    checked; when the others are done, the command ends with that error.
     """
     from rmqctl.cli.findings import FindingsReport
     from rmqctl.operations.verify import Finding, Summary

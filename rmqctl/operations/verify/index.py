@@ -6,6 +6,7 @@ difference it goes on at the next item that fits a key. Neighbours of one damage
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator
 
 import numpy as np
@@ -20,8 +21,9 @@ from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 from rmqctl.operations.verify.indexcursor import IndexCursor, and_more, neighbours
 from rmqctl.operations.verify.indexparts import KEYS_AT_ONCE, IndexPart, IndexStart
-from rmqctl.operations.verify.indexspans import Gap, SurplusItems
+from rmqctl.operations.verify.indexspans import Gap, SurplusItems, matching_items
 from rmqctl.operations.verify.indextags import ExpectedKeys
+from rmqctl.operations.verify.resumedindex import ItemPlace
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.rows.words import some
 
@@ -86,19 +88,34 @@ class IndexChecker:
         return self._cursor.items
 
     def log_begins(self, log_min: int) -> None:
-        """Call this when the log now begins at ``log_min``, or is checked from there only: after
-        retention has removed files, or for ``resume_from``."""
+        """Call this when the log now begins at ``log_min``: retention has removed files."""
         self._told += self._take_pending(1)
         self._log_min, self._expires, self._starts_late = log_min, True, True
+
+    def resumes(self, place: ItemPlace | None) -> None:
+        """Call this before the first key of a stretch. Items of earlier keys end at ``place``."""
+        self._starts_late = self._starts_late or place is None
+        if place is not None:
+            self._begin(IndexStart(0, place.physical_offset, place.hashes, self._has_tags))
+            self._cursor.seek(place.file, place.index_no)
+
+    def taken_again(self) -> None:
+        """Call this after the last key that was taken again: the stretch before has told it."""
+        deque(self.pause(), 0)
+        self._cursor.items = 0
 
     def pause(self) -> Iterator[Finding]:
         """Call this after the last record of a stretch, when the log goes on behind it. Yields the
         findings of keys without items, and of items without keys, up to there."""
         yield from self._take_pending(1)
         yield from self._report_surplus()
-        if self._started and len(self._cursor.peek(1)):
-            yield from self._report_gap("key-not-indexed")
+        has_items = len(self._cursor.peek(1)) > 0
         yield from self._cursor.drain()
+        if not has_items:
+            yield from self._report_last_gap()
+        elif not self._cursor.was_removed:
+            yield from self._report_gap("key-not-indexed" if self._started else "index-starts-late")
+        self._gap = None
 
     def add(self, keys: KeyBatch) -> Iterator[Finding]:
         """Takes the keys of some records (:func:`marked_key_batch`)."""
@@ -149,7 +166,7 @@ class IndexChecker:
             done, items = done + proven, items[proven:]
             if not len(items):
                 continue
-            matching = self._matching(keys, done, items)
+            matching = matching_items(keys, done, items)
             if matching:
                 # The time of a file's first item is computed differently. The items behind it can
                 # take the fast path of _proven.
@@ -177,16 +194,6 @@ class IndexChecker:
             self._expires = False
             self._remember(items[:proven])
         return proven
-
-    @staticmethod
-    def _matching(keys: KeyBatch, done: int, items: NDArray[np.void]) -> int:
-        """How many of ``items`` have, in order, the hashes and physical offsets of the keys from
-        row ``done`` on."""
-        end = done + len(items)
-        same = (items["key_hash"] == keys.key_hash[done:end]) & (
-            items["physical_offset"] == keys.physical_offset[done:end]
-        )
-        return len(same) if same.all() else int(np.argmin(same))
 
     def _match(self, keys: KeyBatch, done: int, items: NDArray[np.void]) -> Iterator[Finding]:
         """Takes items that fit the next keys, and checks their times and the file's header."""
@@ -248,10 +255,11 @@ class IndexChecker:
         meets = np.flatnonzero(
             (near["physical_offset"] == wanted) & (near["key_hash"] == wanted_hash)
         )
-        if len(meets):
+        is_outlier = offset > wanted and self._is_outlier(offset, wanted)
+        if len(meets) and not is_outlier:
             yield from self._take_surplus(items[: int(meets[0])])
             return done
-        if offset < wanted or self._is_outlier(items, wanted):
+        if offset < wanted or is_outlier:
             yield from self._take_surplus(items[:1])
             return done
         if offset == wanted:
@@ -270,13 +278,13 @@ class IndexChecker:
         self._note_gap(keys, done, found)
         return found
 
-    @staticmethod
-    def _is_outlier(items: NDArray[np.void], wanted: int) -> bool:
-        """Whether the second item fits the place of the keys again, so that the offset of the first
-        one is wrong."""
-        return (
-            len(items) > 1 and wanted <= items["physical_offset"][1] < items["physical_offset"][0]
-        )
+    def _is_outlier(self, offset: int, wanted: int) -> bool:
+        """Whether the item behind the next one fits the place of the keys again, whose next one is
+        of the record at ``wanted``, so that the ``offset`` of the next one is wrong."""
+        behind = self._cursor.offset_behind_next()
+        if behind is None or behind >= offset:
+            return False
+        return behind >= wanted or (self._expires and behind < self._log_min)
 
     def _is_repeated(self, offset: int, key_hash: int) -> bool:
         """Whether the last record had the same item already."""
@@ -364,6 +372,10 @@ class IndexChecker:
                 yield from self._take_surplus(items)
         yield from self._cursor.drain()
         yield from self._report_surplus()
+        yield from self._report_last_gap()
+
+    def _report_last_gap(self) -> Iterator[Finding]:
+        """Yields the finding of keys without items behind the last item."""
         if self._cursor.skipped or self._gap is None:
             return  # The skipped files may have had the items of these keys.
         if self._gap.first >= self._snapshot.dispatched_again_from(unclean=self._cursor.unclean):

@@ -7,6 +7,7 @@ cycle of links cannot trap the walk.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -53,7 +54,7 @@ class IndexCursor:
         self._root = root
         self.unclean = unclean
         self._service = service
-        self._paths = iter(service.paths)
+        self._paths = deque(service.paths)
         self._file: IndexFile | None = None
         self._slots: NewSlots = new_slots(0)
         # The items of the last peek, and the index number of the first.
@@ -68,7 +69,7 @@ class IndexCursor:
         newer names come behind these. Without names the files are numbered as they are now."""
         newer = [path for path in self._service.paths if not names or path.name > names[-1]]
         every = [*(self._service.directory / name for name in names), *newer]
-        self._paths = iter(every[first:end])
+        self._paths = deque(every[first:end])
         if not first:
             return
         try:
@@ -76,6 +77,15 @@ class IndexCursor:
                 self.previous = before.header
         except (FileLengthContradiction, CannotRead):
             self.was_removed = True
+
+    def seek(self, file: int, index_no: int) -> None:
+        """Goes to the item with ``index_no`` of the file with the number ``file``. What is before
+        it is neither counted nor told."""
+        self.only(file, None, ())
+        if index_no > 1 and len(self.peek(1)):
+            self.take(index_no - 1)
+        self._findings.clear()
+        self.items = 0
 
     @property
     def header(self) -> IndexHeader:
@@ -113,6 +123,19 @@ class IndexCursor:
             self._peeked = self.next_no, items
         return items[:count]
 
+    def offset_behind_next(self) -> int | None:
+        """The physical offset of the item behind the next one, which may be in the next file; None
+        if there is none, or that file cannot be read."""
+        assert self._file is not None
+        items = self._items(2)
+        if len(items) < 2 and self._paths:
+            try:
+                with closing(self._service.open(self._paths[0])) as following:
+                    items = np.append(items, following.items(1, 1))
+            except (FileLengthContradiction, CannotRead):
+                return None
+        return int(items["physical_offset"][1]) if len(items) > 1 else None
+
     def take(self, count: int, store_timestamp: int | None = None) -> None:
         """Goes past ``count`` items of the current file, and checks their links.
         ``store_timestamp`` (ms) is that of the last item's record, if it is known."""
@@ -148,7 +171,8 @@ class IndexCursor:
         self._check_header("begin_timestamp", store_timestamp)
 
     def _open_next(self) -> bool:
-        for path in self._paths:
+        while self._paths:
+            path = self._paths.popleft()
             try:
                 self._file = IndexFile(MappedFile.open(path), self._service.geometry)
             except (FileLengthContradiction, CannotRead) as error:

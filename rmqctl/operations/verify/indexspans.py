@@ -1,8 +1,14 @@
-"""Neighbouring items without keys, and neighbouring keys without items: one finding each."""
+"""Neighbouring items without keys, and neighbouring keys without items: one finding each. And how
+items are compared with keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqctl.engine.dispatch.batches import KeyBatch
 
 
 @dataclass(slots=True)
@@ -25,3 +31,13 @@ class Gap:
     first: int
     last: int
     keys: int
+
+
+def matching_items(keys: KeyBatch, done: int, items: NDArray[np.void]) -> int:
+    """How many of ``items`` have, in order, the hashes and physical offsets of the keys from row
+    ``done`` on."""
+    end = done + len(items)
+    same = (items["key_hash"] == keys.key_hash[done:end]) & (
+        items["physical_offset"] == keys.physical_offset[done:end]
+    )
+    return len(same) if same.all() else int(np.argmin(same))

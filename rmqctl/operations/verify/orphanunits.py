@@ -21,8 +21,6 @@ from rmqctl.operations.verify.unitarrays import leading
 
 #: How many units are read at once: 1.3 MB.
 _WINDOW = 1 << 16
-#: How many units are read at once in search of the first that points behind a place.
-_NEAR = 1 << 8
 _LOOK, _HOLE, _PAST_END = 0, 1, 2
 _CODES = {_HOLE: "unit-hole", _PAST_END: "unit-points-past-log-end"}
 
@@ -66,20 +64,7 @@ class OrphanUnits:
     def check_rest(self, state: QueueState) -> Iterator[Finding]:
         """The findings of the units behind the last one that a record has asked for. Zeros up to
         the end of the last file are no findings: they are preallocated."""
-        return self.check(state, state.proven_end, self._end_of(state))
-
-    def check_to(self, state: QueueState, log_end: int) -> Iterator[Finding]:
-        """The findings of the units behind the last one that a record has asked for, up to the
-        first that points to ``log_end`` or behind it."""
-        assert state.queue is not None
-        start = end = state.proven_end
-        while len(window := state.queue.window(end, _NEAR)):
-            later = np.flatnonzero((window["physical_offset"] >= log_end) | (window["size"] <= 0))
-            if len(later):
-                end += int(later[0])
-                break
-            end += len(window)
-        return self.check(state, start, end)
+        return self.check(state, state.proven_end, self.end_of(state))
 
     def check(self, state: QueueState, start: int, end: int) -> Iterator[Finding]:
         """The findings of the orphan units at queue offsets ``[start, end)``. Neighbours with the
@@ -110,13 +95,13 @@ class OrphanUnits:
             for first, count in _stretches(np.flatnonzero(~quiet), kind):
                 if kind[first] == _LOOK:
                     yield from self._looked_up(state, queue_offset, window, first, count)
-                elif kind[first] == _PAST_END or queue_offset + first < self._end_of(state):
+                elif kind[first] == _PAST_END or queue_offset + first < self.end_of(state):
                     code = _CODES[int(kind[first])]
                     self.units += count * (code != "unit-hole")
                     unit = Unit._make(window[first].tolist())
                     yield self._span(state, queue_offset + first, unit, code, count)
 
-    def _end_of(self, state: QueueState) -> int:
+    def end_of(self, state: QueueState) -> int:
         """The queue offset behind the last unit that has any byte other than 0. Cached."""
         if state.written_end is None:
             state.written_end = _written_end(state)

@@ -8,6 +8,7 @@ and one bulk of expected units.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from rmqctl.engine.derive.writer import bulk_units
@@ -30,6 +31,7 @@ from rmqctl.operations.verify.orphanunits import OrphanUnits
 from rmqctl.operations.verify.queueext import check_ext_files
 from rmqctl.operations.verify.queuestate import QueueState, Waits
 from rmqctl.operations.verify.queueunits import UnitChecker
+from rmqctl.operations.verify.resumed import Beginning, EarlierRecords
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.storedunits import StoredUnits
 from rmqctl.operations.verify.topics import is_deleted, known_topics
@@ -103,19 +105,59 @@ class QueueChecker:
         self._orphans.end.reached(log_end)
 
     def log_begins(self, log: CommitLog, begin: int) -> None:
-        """Call this when the log now begins at ``begin``, or is checked from there only: after
-        retention has removed files, or for ``resume_from``. ``log`` is the log opened anew."""
+        """Call this when the log now begins at ``begin``: retention has removed files. ``log`` is
+        the log opened anew."""
         self._orphans.log_begins(log, begin)
         self._batches.log_begins(log, begin)
 
+    def beginnings(self, log: CommitLog, begin: int) -> Iterator[Beginning]:
+        """Call this before the first record, if the check begins at ``begin``, not with the log.
+        Yields what each queue says about where to begin."""
+        self._batches.log_begins(log, begin)
+        earlier = self._earlier(begin)
+        for topic, queue_id in self._queues():
+            if self._is_not_checked(topic):
+                continue
+            state = self._state(topic, queue_id)
+            if state.queue is not None:
+                found: list[Beginning] = []
+                deque(self._unless_removed(state, self._look_back(state, earlier, found)), 0)
+                yield from found
+
+    def _look_back(
+        self, state: QueueState, earlier: EarlierRecords, found: list[Beginning]
+    ) -> Iterator[Finding]:
+        """Appends to ``found`` what a queue says. A generator because a file may be removed."""
+        assert state.queue is not None
+        end = self._orphans.end_of(state)
+        found.append(earlier.beginning(state.queue, state.first_queue_offset, end))
+        state.queue.close()
+        yield from ()
+
+    def resumes(self, begin: int) -> None:
+        """Call this before the first record, if the check does not begin with the log: where that
+        record is."""
+        self._records.earlier = self._earlier(begin)
+
+    def taken_again(self) -> None:
+        """Call this after the last record that was taken again, before those of the stretch. What
+        was counted so far, and is held back, the stretch before has told."""
+        deque(self._check_pending(), 0)
+        for state in self._states.values():
+            state.spans.clear()
+            state.repeated, state.missing = None, 0
+        self._waits.behind = self._records.units = self._orphans.units = 0
+
     def pause(self, log_end: int) -> Iterator[Finding]:
         """Call this after the last record of a stretch, when the log goes on at ``log_end``. Yields
-        the findings of the records up to there, and of the units that point before it."""
+        the findings of the records up to there. Units behind the last of them are for the stretch
+        that has the queue's next record."""
         yield from self._check_pending()
+        earlier = self._earlier(log_end)
         for state in self._states.values():
+            if state.queue is not None and state.started:
+                yield from self._unless_removed(state, self._records.pause(state, earlier))
             if state.queue is not None:
-                yield from state.release()
-                yield from self._unless_removed(state, self._orphans.check_to(state, log_end))
                 state.queue.close()
         yield from self._batches.pause(log_end)
         yield from waits_findings(self._snapshot, [self.waits(), self._batches.waits])
@@ -158,6 +200,10 @@ class QueueChecker:
         self._batches.close()
 
     # --- queues --------------------------------------------------------------------------
+
+    def _earlier(self, begin: int) -> EarlierRecords:
+        log_min = self._snapshot.log_min
+        return EarlierRecords(self._orphans.log, self._dispatcher, begin, log_min)
 
     def _is_not_checked(self, topic: str) -> bool:
         """Whether :meth:`add` does not compare the queues of a topic: they cannot be compared, or
@@ -225,13 +271,17 @@ class QueueChecker:
             return None
         return queue if queue.files.entries else None
 
+    def _check_rest(self, state: QueueState) -> Iterator[Finding]:
+        """The findings of the queue's orphan units behind its last record."""
+        yield from state.release()
+        if not state.started:
+            yield from self._records.begin(state, state.first_queue_offset)
+        yield from self._orphans.check_rest(state)
+
     def _finish_queue(self, state: QueueState) -> Iterator[Finding]:
         """The findings of the queue's orphan units and of its extension files."""
         assert state.queue is not None
-        yield from state.release()
-        if not state.started:
-            state.proven_end = state.first_queue_offset
-        yield from self._orphans.check_rest(state)
+        yield from self._check_rest(state)
         yield from check_ext_files(self._root, self._snapshot.config, state.queue)
         if self._snapshot.is_of_5:
             yield from _last_file_finding(state.queue, state.path)

@@ -99,6 +99,18 @@ class QueueState(HoldsBack[FindingSpan]):
         yield from self.release_repeated()
         yield from HoldsBack.release(self)
 
+    def begun_again(self, physical_offset: int) -> Finding:
+        """The finding that the spans held back become, if the queue has begun again with a later
+        record, at ``physical_offset``. Forgets them."""
+        earlier, self.spans = self.spans, []
+        return self.finding(
+            "queue-begun-again",
+            queue_offset=earlier[0].queue_offset,
+            physical_offset=earlier[0].physical_offset,
+            expected=f"units of {some(sum(one.count for one in earlier), 'record')}",
+            found=f"those of later records, from {physical_offset} on",
+        )
+
     def position(self, queue_offset: int) -> int | None:
         """The position (bytes) in its file of the unit at a queue offset; None if the queue is not
         in files."""

@@ -14,22 +14,23 @@ from numpy.typing import NDArray
 
 from formats import constants
 from rmqctl.engine.dispatch.byqueue import UnitRun, UnitsOfQueue
-from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, Unit
 from rmqctl.engine.queue.recovery import passed_over
 from rmqctl.operations.verify.findings import Finding, finding
 from rmqctl.operations.verify.orphanunits import OrphanUnits
 from rmqctl.operations.verify.queueext import describe_ext, resolve_ext
 from rmqctl.operations.verify.queuestate import FindingSpan, QueueState, Waits, describe
+from rmqctl.operations.verify.resumed import EarlierRecords
 from rmqctl.operations.verify.storedunits import StoredUnits
 from rmqctl.operations.verify.unitarrays import (
     ExpectedUnits,
     are_cut_short,
+    in_no_file,
     leading,
     packed,
     shifts_of,
     stored_units,
 )
-from rmqctl.rows.words import some
 
 #: How many units are compared at once, at least and at most. Behind a wrong unit the check begins
 #: with few, and takes four times as many each time.
@@ -52,12 +53,14 @@ class UnitChecker:
         self._orphans = orphans
         self._waits = waits
         self._waiting_from = waiting_from
+        #: The records before the first one that is checked; None: the log begins with that.
+        self.earlier: EarlierRecords | None = None
 
     def check(self, state: QueueState, wanted: UnitsOfQueue | UnitRun) -> Iterator[Finding]:
         """Compares the units that records ask for in one queue, in log order, with those in its
         files."""
         if state.queue is not None and not state.started:
-            yield from self._begin(state, wanted.first[0])
+            yield from self.begin(state, wanted.first[0])
         if state.queue is not None and self._are_stored(state, wanted):
             state.goes_on(len(wanted))
             self.units += len(wanted)
@@ -90,7 +93,7 @@ class UnitChecker:
             return
         first, count = units
         if not state.started:
-            yield from self._begin(state, first)
+            yield from self.begin(state, first)
         if not state.shift and first == state.proven_end:
             state.goes_on(count)
             self.units += count
@@ -120,11 +123,31 @@ class UnitChecker:
             done = end
         return True
 
-    def _begin(self, state: QueueState, first: int) -> Iterator[Finding]:
+    def begin(self, state: QueueState, first: int) -> Iterator[Finding]:
         """Checks the units before that of the queue's first record. They should all be of messages
-        that retention has removed."""
+        that retention has removed. Where the check goes on, the queue may have earlier records."""
+        assert state.queue is not None
         state.started, state.proven_end = True, first
-        yield from self._orphans.check(state, state.first_queue_offset, first)
+        start, place = state.first_queue_offset, None
+        if self.earlier is not None:
+            end = self._orphans.end_of(state)
+            place = self.earlier.last_place(state.queue, start, end)
+        if place is None:
+            yield from self._orphans.check(state, start, first)
+        else:
+            state.proven_end, state.shift = place.queue_offset + 1, place.shift
+
+    def pause(self, state: QueueState, earlier: EarlierRecords) -> Iterator[Finding]:
+        """Call this when the stretch has no more records; ``earlier`` are those up to its end.
+        Yields the findings that were held back: if the queue begins again behind the stretch, and
+        in front of them, they are no damage."""
+        assert state.queue is not None
+        if state.spans:
+            end = self._orphans.end_of(state)
+            again = earlier.begins_again(state.queue, state.first_queue_offset, end)
+            if again is not None and again[0] <= state.spans[0].queue_offset:
+                yield state.begun_again(again[1])
+        yield from state.release()
 
     def _check_stretch(self, state: QueueState, stretch: ExpectedUnits) -> Iterator[Finding]:
         """Checks a stretch of records with consecutive queue offsets."""
@@ -174,15 +197,8 @@ class UnitChecker:
         if repeated == count:
             return count
         state.proven_end = first + repeated + state.shift
-        earlier, state.spans = state.spans, []
-        if earlier:
-            yield state.finding(
-                "queue-begun-again",
-                queue_offset=earlier[0].queue_offset,
-                physical_offset=earlier[0].physical_offset,
-                expected=f"units of {some(sum(one.count for one in earlier), 'record')}",
-                found=f"those of later records, from {int(stretch.physical_offset[repeated])} on",
-            )
+        if state.spans:
+            yield state.begun_again(int(stretch.physical_offset[repeated]))
         return repeated
 
     def _without_unit(self, state: QueueState, stretch: ExpectedUnits, count: int) -> int:
@@ -193,7 +209,7 @@ class UnitChecker:
             unit_offset = int(stretch.queue_offset[done]) + state.shift
             window = state.queue.window(unit_offset, min(count - done, _WINDOW[1]))
             if not len(window):
-                done += self._in_no_file(state.queue, unit_offset, count - done)
+                done += in_no_file(state.queue, unit_offset, count - done)
                 continue
             same_record, same_code = self._same(state, stretch, done, window)
             others = leading(~(same_record & same_code))
@@ -247,10 +263,15 @@ class UnitChecker:
         if expired := self._orphans.expired(stretch.physical_offset[row:]):
             return expired
         unit_offset = int(stretch.queue_offset[row]) + state.shift
+        if state.shift and self._is_in_place(state, stretch, row):
+            # Only the units before this one were in front of their offsets.
+            yield from self._orphans.check(state, unit_offset, unit_offset - state.shift)
+            state.shift = 0
+            return 0
         stored, kind = self._wrong_units(state, stretch, row)
         count = len(stored)
         if not count:
-            count = self._in_no_file(state.queue, unit_offset, len(stretch.size) - row)
+            count = in_no_file(state.queue, unit_offset, len(stretch.size) - row)
         if not len(stored) or kind == _UNWRITTEN:
             yield from self._note_lost(state, stretch, row, count)
             return count
@@ -294,6 +315,15 @@ class UnitChecker:
         yield from state.hold_back(FindingSpan(code, *at, count, expected, found))
         return count
 
+    def _is_in_place(self, state: QueueState, stretch: ExpectedUnits, row: int) -> bool:
+        """Whether the unit of a record is at the record's own queue offset."""
+        assert state.queue is not None
+        window = state.queue.window(int(stretch.queue_offset[row]), 1)
+        if not len(window):
+            return False
+        same_record, same_code = self._same(state, stretch, row, window)
+        return bool(same_record[0] & same_code[0])
+
     def _wrong_units(
         self, state: QueueState, stretch: ExpectedUnits, row: int
     ) -> tuple[NDArray[np.void], int]:
@@ -326,13 +356,6 @@ class UnitChecker:
         kinds[~written] = _UNWRITTEN
         kinds[same_record & same_code] = _SAME
         return kinds
-
-    @staticmethod
-    def _in_no_file(queue: ConsumeQueue, unit_offset: int, count: int) -> int:
-        """How many of ``count`` consecutive offsets are in no file. The first one is in none."""
-        starts = (entry.file_from_offset // UNIT_SIZE for entry in queue.files.entries)
-        following = next((start for start in starts if start > unit_offset), None)
-        return count if following is None else min(count, following - unit_offset)
 
     def _note_lost(
         self, state: QueueState, stretch: ExpectedUnits, row: int, count: int

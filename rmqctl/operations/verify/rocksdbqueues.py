@@ -167,10 +167,7 @@ class RocksDBQueueChecker(QueueChecker):
         """The findings of the queue's orphan units, and of where it begins and ends."""
         queue = state.queue
         assert isinstance(queue, RocksDBQueue)
-        yield from state.release()
-        if not state.started:
-            state.proven_end = state.first_queue_offset
-        yield from self._orphans.check_rest(state)
+        yield from self._check_rest(state)
         yield from self._places(state, queue)
 
     def _places(self, state: QueueState, queue: RocksDBQueue) -> Iterator[Finding]:

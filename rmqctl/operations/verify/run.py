@@ -40,6 +40,7 @@ from rmqctl.operations.verify.laterstart import check_later_start
 from rmqctl.operations.verify.log import LogChecker
 from rmqctl.operations.verify.queueext import check_ext_directory
 from rmqctl.operations.verify.queues import QueueChecker
+from rmqctl.operations.verify.resuming import Resumed, resume
 from rmqctl.operations.verify.rocksdbqueues import queue_checker
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.stretch import STRUCTURES, VerifyPlan
@@ -114,9 +115,11 @@ def verify(
 
     A log can be checked in stretches. ``is_over`` is called often. Once it returns True, the
     stretch ends between two records, and ``next_offset`` of the summary is the ``resume_from`` of
-    the next stretch. The next stretch passes over units and items that point before it. What needs
-    the end of the log (units and items that point behind it, the checkpoint) is checked by the last
-    stretch.
+    the next stretch. Together the stretches find what one check of all finds. Neighbouring units or
+    items of one damage are two findings where a stretch ends, and each counts what is missing in
+    its own part. What needs no read of the log (names and lengths of files, an unclean shutdown) is
+    told by the first stretch, and what needs its end (units and items that point behind it, the
+    checkpoint) by the last one.
 
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises FileLengthContradiction: a ``broker.conf`` contradicts the lengths of the files.
@@ -237,7 +240,8 @@ def _run(
     checkpoint = CheckpointChecker(root)
     # Before the first finding, so that a wrong ``resume_from`` gives an error and nothing else.
     begin = plan.begin(snapshot)
-    yield from filter(plan.tells, check_before(snapshot))
+    if begin is None:
+        yield from filter(plan.tells, check_before(snapshot))
     log, dispatcher, damaged = snapshot.open_log(), snapshot.dispatcher(), Ranges()
     snapshot = snapshot.begun(log)
     tuning = ScanTuning(threads=plan.jobs)
@@ -260,11 +264,11 @@ def _run(
         queues.log_begins(scanner.log, scanner.log.min_offset)
         index.log_begins(scanner.log.min_offset)
 
-    if begin is not None:
-        queues.log_begins(log, begin)
-        index.log_begins(begin)
     try:
         wanted = PlainWanted("queues" in plan.only, checks_index)
+        if begin is not None:
+            stretch = Resumed(records, queues, checkers.keys, damaged)
+            resume(begin, snapshot, scanner, wanted, stretch)
         # Checkers that look at each record need batches.
         plain = None if records.listeners or queues.wants_records else wanted
         for entry in _entries(records, scanner, log_begins, begin, plain):
@@ -331,7 +335,8 @@ def _finished(plan: VerifyPlan, summary: Summary, checkers: _Checkers) -> Iterat
     """The findings after the last record, at the end of the log or of a stretch of it."""
     records, queues, index, checkpoint = checkers
     paused, end = summary.next_offset is not None, summary.max_offset
-    summary.newest_timestamp = records.newest_timestamp if records.records else None
+    has_records = records.records or records.newest_timestamp
+    summary.newest_timestamp = records.newest_timestamp if has_records else None
     if paused and "commitlog" in plan.only:
         yield from records.pause()
     if "queues" in plan.only:

@@ -75,3 +75,10 @@ def stored_units(queue: ConsumeQueue, start: int, end: int) -> NDArray[np.void]:
             starts = (entry.file_from_offset // UNIT_SIZE for entry in queue.files.entries)
             at = next((first for first in starts if first > at), end)
     return found
+
+
+def in_no_file(queue: ConsumeQueue, unit_offset: int, count: int) -> int:
+    """How many of ``count`` consecutive offsets are in no file. The first one is in none."""
+    starts = (entry.file_from_offset // UNIT_SIZE for entry in queue.files.entries)
+    following = next((start for start in starts if start > unit_offset), None)
+    return count if following is None else min(count, following - unit_offset)

@@ -1,0 +1,69 @@
+"""Brings the checkers of a stretch to where the stretch before it has left them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqctl.engine.dispatch.batches import marked_key_batch, unit_batch
+from rmqctl.engine.record.record import Damage
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.plain import Plain, PlainWanted
+from rmqctl.engine.scan.scanner import Scanner
+from rmqctl.operations.verify.damageranges import Ranges
+from rmqctl.operations.verify.findings import Finding
+from rmqctl.operations.verify.index import IndexChecker
+from rmqctl.operations.verify.log import LogChecker
+from rmqctl.operations.verify.queues import QueueChecker
+from rmqctl.operations.verify.resumed import MOST_AGAIN
+from rmqctl.operations.verify.resumedindex import EarlierItems
+from rmqctl.operations.verify.snapshot import Snapshot
+
+
+class Resumed(NamedTuple):
+    """The checkers of a stretch. ``keys`` is None if the index is not checked; ``damaged`` are the
+    ranges that they share."""
+
+    records: LogChecker
+    queues: QueueChecker
+    keys: IndexChecker | None
+    damaged: Ranges
+
+
+def resume(
+    begin: int, snapshot: Snapshot, scanner: Scanner, wanted: PlainWanted, checkers: Resumed
+) -> None:
+    """Call this before the first record of a stretch that begins at ``begin``, a physical offset
+    within the log. Records before it are taken again where units or items around ``begin`` do not
+    tell how far the stretch before has come."""
+    records, queues, keys, damaged = checkers
+    beginnings = list(queues.beginnings(scanner.log, begin))
+    records.newest_timestamp = max((one.store_timestamp for one in beginnings), default=0)
+    items = EarlierItems(snapshot, scanner.log)
+    if keys is not None:
+        beginnings.append(items.beginning(begin))
+    froms = [one.again_from for one in beginnings if one.again_from is not None]
+    start = min((one for one in froms if begin - MOST_AGAIN <= one < begin), default=begin)
+    queues.resumes(start)
+    if keys is not None:
+        keys.resumes(items.last_place(start))
+    if start == begin:
+        return
+    dispatcher = snapshot.dispatcher()
+
+    def again() -> Iterator[Finding]:
+        for entry in scanner.scan_plain(wanted, start, begin):
+            if isinstance(entry, Damage):
+                damaged.add(entry)
+            if isinstance(entry, Batch):
+                yield from queues.add(unit_batch(entry, dispatcher))
+            elif isinstance(entry, Plain):
+                yield from queues.add(entry)
+            if keys is not None and isinstance(entry, Batch | Plain):
+                yield from keys.add(marked_key_batch(entry))
+
+    deque(again(), 0)
+    queues.taken_again()
+    if keys is not None:
+        keys.taken_again()
