@@ -25,6 +25,7 @@ from tests import golden_data, seeds
 _BOTH_ENGINES = (
     "test_golden/",
     "test_operations/test_verify.py",
+    "test_operations/test_verify_stretches.py",
     "test_operations/test_rebuild.py",
     "test_cli/test_export.py",
     "test_cli/test_lines.py",

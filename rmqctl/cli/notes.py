@@ -11,6 +11,7 @@ from rmqctl.cli.output import note
 if TYPE_CHECKING:
     from rmqctl.engine.files.filequeue import FileEntry
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.queue.outofplace import OutOfPlace
     from rmqctl.engine.start.model import StartPlan
     from rmqctl.operations.mend.rebuild import RebuildSummary
     from rmqctl.rows import Row
@@ -88,6 +89,28 @@ class Notes:
             is_clean = not (root / ABORT).exists()
             what = "could not be brought in order" if is_clean else "was not closed cleanly"
             self.note(f"note: {root} {what}: {summary.not_in_order}")
+
+    def note_out_of_place(self, root: Path, found: OutOfPlace | None) -> bool:
+        """Notes records that a rebuild could not put where they name it; whether there are any."""
+        if not found:
+            return False
+        from rmqctl.rows.words import some, some_are
+
+        told = []
+        if found.misplaced:
+            units = some_are(found.misplaced, "unit")
+            told.append(f"{units} at other queue offsets than their records name")
+        if found.without_unit:
+            told.append(f"{some_are(found.without_unit, 'record')} without a unit")
+        self.note(
+            f"note: in {some(len(found.queues), 'queue')} of {root}, {' and '.join(told)}: the log "
+            "leaves queue offsets out there, or has them twice. A broker's dispatch does the same, "
+            "and consumers may miss messages. The first of these records is at physical offset "
+            f"{found.first}; `rmqctl verify` names all of them. Leave out of a rebuild what it "
+            "does not make better: a topic that was deleted and made again, or a queue that was "
+            "sound."
+        )
+        return True
 
     def note_config(self, store: MessageStore) -> None:
         """Notes that the broker keeps its configuration elsewhere than in the files of config/."""

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
+from rmqctl.rows import rebuilt
 from rmqctl.rows.field import BYTES, FILES, ITEMS, MESSAGES, PERCENT, QUEUES, TOPICS, UNITS, Kind
 
 _MISMATCHES = "with `--body-as`, where there are any: messages whose body does not match its CRC"
@@ -288,49 +289,6 @@ class GroupSetOffsetSummary(TypedDict):
     ]
 
 
-class RebuildSummary(TypedDict):
-    type: Literal["summary"]
-    structures: Annotated[list[str], "`consumequeue`, `index`"]
-    output: Annotated[
-        str | None,
-        "the directory that holds them; null with `--missing`, which adds to what is there",
-    ]
-    records: Annotated[int, "records read"]
-    queues: Annotated[int, QUEUES, "queues written; with `--missing` those that got units"]
-    units: Annotated[int, UNITS, "units written"]
-    index_items: Annotated[int, ITEMS, "index items written"]
-    damages: Annotated[int, "parts of the log that were left out"]
-    kept: NotRequired[
-        Annotated[list[str], "directories with the former files; not with `--missing`"]
-    ]
-    purged: NotRequired[Annotated[list[str], "directories removed; not with `--missing`"]]
-
-
-class ToFileQueuesSummary(TypedDict):
-    """Of `rebuild queues --to-file-queues`."""
-
-    type: Literal["summary"]
-    dry_run: Annotated[
-        bool, "nothing was changed, and what the log would tell is null: it is not read"
-    ]
-    databases: Annotated[list[str], "databases of the store that files replace"]
-    records: Annotated[int | None, "records read"]
-    queues: Annotated[int | None, QUEUES, "queues written"]
-    units: Annotated[int | None, UNITS, "units written that the log has records of"]
-    ended_queues: Annotated[
-        int | None,
-        QUEUES,
-        "of the queues, those that have their last unit alone: the log has expired",
-    ]
-    topics: Annotated[int | None, TOPICS, "topics in `topics.json`; null: no database was read"]
-    groups: Annotated[int | None, "groups in `subscriptionGroup.json`; null likewise"]
-    offsets: Annotated[
-        int | None, "topics of groups that have offsets in `consumerOffset.json`; null likewise"
-    ]
-    damages: Annotated[int | None, "parts of the log that were left out"]
-    kept: Annotated[list[str], "directories with what was replaced"]
-
-
 class ScheduleLsSummary(TypedDict):
     type: Literal["summary"]
     levels: Annotated[int, "levels printed"]
@@ -391,8 +349,7 @@ KINDS = (
     Kind("summary (topics)", TopicsSummary),
     Kind("summary (groups)", GroupsSummary),
     Kind("summary (group set-offset)", GroupSetOffsetSummary),
-    Kind("summary (rebuild)", RebuildSummary),
-    Kind("summary (rebuild --to-file-queues)", ToFileQueuesSummary),
+    *rebuilt.KINDS,
     Kind("summary (schedule ls)", ScheduleLsSummary),
     Kind("summary (schedule deliver)", ScheduleDeliverSummary),
     Kind("summary (transaction ls)", TransactionLsSummary),

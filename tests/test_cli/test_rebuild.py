@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
 
 import pytest
 
+from formats import layouts
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from tests.golden_data import tree_content
 from tests.test_cli.conftest import BROKER_CONF, Cli
@@ -120,3 +123,69 @@ def test_no_dry_run_plans_queues_of_a_log_that_is_missing(store: Path, cli: Cli,
     for more in ("--dry-run", "--yes"):
         done = cli("rebuild", what, "--in-place", more, store=store)
         assert done.code == 5 and "commitlog has no file" in done.err and not done.out
+
+
+def with_offsets(root: Path, offset_of: Callable[[int], int]) -> None:
+    """A store with 12 messages of one queue, and those queue offsets in its log."""
+    config = parse_broker_conf(BROKER_CONF)
+    with MessageStore(root, config, writable=True, create=True) as store:
+        for _ in range(12):
+            assert store.put_message(MessageExtBrokerInner("T", b"x"), flush=False).is_ok
+        records = [one for one in store.commit_log.walk() if isinstance(one, Record)]
+        log = store.commit_log.files.entries[0].path
+    at = next(
+        field.offset for field in layouts.RECORD_PREFIX[0].fields if field.name == "queue_offset"
+    )
+    with log.open("r+b") as file:
+        for record in records:
+            file.seek(record.physical_offset + at)
+            file.write(offset_of(record.queue_offset).to_bytes(8, "big"))
+
+
+@pytest.mark.parametrize("how", ["--in-place", "--output", "--missing"])
+@pytest.mark.parametrize(
+    ("offset_of", "misplaced", "without_unit", "code"),
+    [
+        # Left out, as by a broker that was killed; given twice; begun again.
+        (lambda number: number + 3 * (number > 7), 4, 0, "unit-misplaced"),
+        (lambda number: number - 3 * (number > 7), 0, 3, "queue-offset-repeated"),
+        (lambda number: number - 8 * (number > 7), 1, 3, "queue-offset-repeated"),
+        (lambda number: number + 90, 0, 0, None),
+    ],
+)
+def test_records_that_have_no_place_at_their_own_queue_offset_are_told(
+    tmp_path: Path,
+    cli: Cli,
+    how: str,
+    offset_of: Callable[[int], int],
+    misplaced: int,
+    without_unit: int,
+    code: str | None,
+) -> None:
+    """A broker's dispatch appends them, or passes over them; verify then says the same."""
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    conf.write_text(BROKER_CONF)
+    with_offsets(root, offset_of)
+    where = ("--store", root, "--broker-conf", conf, "--format", "ndjson")
+    built = tmp_path / "built"
+    if how == "--missing":
+        rmtree(root / "consumequeue")
+    more = {"--in-place": ["--yes"], "--output": [built], "--missing": []}[how]
+    done = cli("rebuild", "queues", how, *more, *where)
+    if how == "--output":
+        rmtree(root / "consumequeue")
+        (built / "consumequeue").rename(root / "consumequeue")
+    summary = done.rows[-1]
+    told = summary["misplaced"], summary["without_unit"], summary["units"]
+    assert told == (misplaced, without_unit, 12 - without_unit)
+    assert done.code == int(code is not None), done.err
+    checked = cli("verify", *where)
+    found = {row["code"]: row for row in checked.rows if row["type"] == "finding"}
+    assert checked.code == done.code and (code is None or code in found)
+    if code is None:
+        assert "note" not in done.err
+        return
+    first = min(row["physical_offset"] for row in found.values())
+    assert f"is at physical offset {first}; `rmqctl verify" in done.err
+    assert ("at other queue offsets" in done.err) == (misplaced > 0)
+    assert ("without a unit" in done.err) == (without_unit > 0)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import kernel
 from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import NoRecordAt
@@ -102,16 +101,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Anatomy]:
     return root, dissect(root, CONFIG)
 
 
-@pytest.mark.parametrize("engine", ["pure", "compiled"])
 @pytest.mark.parametrize("expired", [0, 1])
 def test_what_is_damaged_is_told_once_wherever_stretches_end(
-    sound: tuple[Path, Anatomy], engine: str, expired: int, monkeypatch: pytest.MonkeyPatch
+    sound: tuple[Path, Anatomy], expired: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One fault a time, of every kind and everywhere; also with a log whose first file retention
     has removed."""
-    if engine == "compiled" and kernel.usable().module is None:
-        pytest.skip("there is no compiled kernel")
-    monkeypatch.setenv(kernel.VARIABLE, engine)
     root, anatomy = sound
     first = root / "commitlog" / f"{0:020d}"
     chance, told = random.Random(f"stretches {expired}"), 0

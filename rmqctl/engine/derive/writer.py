@@ -14,6 +14,7 @@ from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.index.indexwriter import IndexServiceWriter, KeyRun
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.queue.queuewriter import NO_EXT
+from rmqctl.engine.queue.storing import restore_units
 from rmqctl.engine.record.record import Record
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class DerivedWriter:
             column = units.columns()
             columns = column.physical_offset, column.size, column.tags_code, column.queue_offset
             if restoring:
-                queue.restore_units(*columns)
+                restore_units(queue, *columns)
             stamps = None
             if ext_timestamps is not None:
                 assert isinstance(units, UnitsOfQueue), "plain records have no times for extensions"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rmqctl.engine.files.dirty import Unsynced
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import check_topic_directory
+from rmqctl.engine.queue.outofplace import OutOfPlace
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable, LogRange, kept_queues
 from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
 
@@ -71,6 +72,8 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         self._waiting: OrderedDict[tuple[str, int], ConsumeQueueWriter] = OrderedDict()
         #: The files of all queues, and of their extensions, that are not on disk.
         self.unsynced = Unsynced()
+        #: Records whose unit could not be put where they name it.
+        self.out_of_place = OutOfPlace()
         #: Changes whenever a queue that was lent may differ from what :meth:`find` returns now.
         self.generation = 0
 
@@ -119,6 +122,7 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         )
         queue.files.is_durable = not self._is_new
         queue.files.names_wait = True
+        queue.out_of_place = self.out_of_place
         self._cut(queue)
         return queue
 

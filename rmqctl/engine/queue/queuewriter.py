@@ -18,8 +18,8 @@ from rmqctl.engine.queue.consumequeue import (
     Unit,
     is_ext_addr,
     is_part_of,
-    unit_dtype,
 )
+from rmqctl.engine.queue.outofplace import OutOfPlace
 from rmqctl.engine.queue.storing import (
     append_units,
     append_unseen,
@@ -81,6 +81,8 @@ class ConsumeQueueWriter(ConsumeQueue):
         #: The newest address, and whether it was looked for, which may read 900,000 units.
         self._newest: int | None = None
         self._knows_newest = False
+        #: Gets the records whose unit cannot be put where they name it.
+        self.out_of_place = OutOfPlace()
 
     def put_message_position_info(
         self,
@@ -109,10 +111,13 @@ class ConsumeQueueWriter(ConsumeQueue):
         # RocketMQ does not compare a queue offset of 0: a queue may begin again with another unit.
         is_known = queue_offset != 0 or (self.unit(0) or ())[:2] == (physical_offset, size)
         if not is_first and expected < self._wrote and is_known:
+            self.out_of_place.note((self.topic, self.queue_id), physical_offset, is_stored=False)
             return False
         gap = 0 if is_first else (expected - self._wrote) // UNIT_SIZE
         if 0 < gap <= max_gap:
             self._fill(gap)
+        elif gap:
+            self.out_of_place.note((self.topic, self.queue_id), physical_offset, is_stored=True)
         if store_timestamp is not None:
             tags_code = self._ext_address(tags_code, store_timestamp)
         unit = UNIT.pack(physical_offset, size, tags_code)
@@ -271,26 +276,6 @@ class ConsumeQueueWriter(ConsumeQueue):
             and is_ext_addr(unit.tags_code)
             and self.tags_code(unit) != UNIT.unpack(wanted)[2]
         )
-
-    def restore_units(
-        self,
-        physical_offset: NDArray[np.int64],
-        size: NDArray[np.int64],
-        tags_code: NDArray[np.int64],
-        queue_offset: NDArray[np.int64],
-    ) -> None:
-        """:meth:`restore` for parallel arrays in log order."""
-        import numpy as np
-
-        wanted = np.frombuffer(pack_units(physical_offset, size, tags_code), unit_dtype())
-        breaks = np.flatnonzero(np.diff(queue_offset) != 1) + 1
-        for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(size)], strict=True):
-            at = start
-            while at < end and len(window := self.window(int(queue_offset[at]), end - at)):
-                for row in (at + np.flatnonzero(window != wanted[at : at + len(window)])).tolist():
-                    columns = (physical_offset, size, tags_code, queue_offset)
-                    self.restore(*(int(column[row]) for column in columns))
-                at += len(window)
 
     def clear_from(self, queue_offset: int) -> None:
         """Removes the units from ``queue_offset`` on, and the files that have no others. In an

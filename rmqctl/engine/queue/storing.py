@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
+
 _NO_SIZE = bytes(SIZE_BYTES)
 #: Bytes of units from which on writing to disk is started at once.
 _WORTH_BEGINNING = 1 << 16
@@ -88,3 +90,24 @@ def pack_units(
     units = np.empty(len(size), unit_dtype())
     units["physical_offset"], units["size"], units["tags_code"] = physical_offset, size, tags_code
     return units.tobytes()
+
+
+def restore_units(
+    queue: ConsumeQueueWriter,
+    physical_offset: NDArray[np.int64],
+    size: NDArray[np.int64],
+    tags_code: NDArray[np.int64],
+    queue_offset: NDArray[np.int64],
+) -> None:
+    """:meth:`ConsumeQueueWriter.restore` for parallel int64 arrays in log order."""
+    import numpy as np
+
+    wanted = np.frombuffer(pack_units(physical_offset, size, tags_code), unit_dtype())
+    breaks = np.flatnonzero(np.diff(queue_offset) != 1) + 1
+    for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(size)], strict=True):
+        at = start
+        while at < end and len(window := queue.window(int(queue_offset[at]), end - at)):
+            for row in (at + np.flatnonzero(window != wanted[at : at + len(window)])).tolist():
+                columns = (physical_offset, size, tags_code, queue_offset)
+                queue.restore(*(int(column[row]) for column in columns))
+            at += len(window)

@@ -8,7 +8,7 @@ does that, and a whole rebuild mends what is wrong with them.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,11 @@ from rmqctl.engine.dispatch.batches import filled_bytes, without_place
 from rmqctl.engine.files import paths, writing
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
+from rmqctl.engine.queue.outofplace import OutOfPlace
 from rmqctl.engine.record.record import Damage
 from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.mend.rebuildrows import out_of_place_fields
 from rmqctl.operations.mend.recovery import checked_plan
 from rmqctl.operations.progress import Progress
 
@@ -37,6 +39,8 @@ class MissingSummary:
     index_items: int = 0
     queues: set[tuple[str, int]] = field(default_factory=set)
     damage: list[Damage] = field(default_factory=list)
+    #: Records that are not in their queues where they name it; None: they were not counted.
+    out_of_place: OutOfPlace | None = None
 
 
 def add_missing(
@@ -71,6 +75,9 @@ def add_missing(
         try:
             restoring = not store.plan.is_clean
             summary = _run(store, known, what, derived, progress, jobs, restoring=restoring)
+            if derived.queues is not None:
+                summary.out_of_place = replace(derived.queues.out_of_place)
+                summary.units -= summary.out_of_place.without_unit
             # The structure that was not asked for catches up as it does whenever a store is opened.
             store.catch_up()
         except OSError as error:
@@ -171,4 +178,5 @@ def summary_row(what: str, summary: MissingSummary) -> dict[str, object]:
         "units": summary.units,
         "index_items": summary.index_items,
         "damages": len(summary.damage),
+        **out_of_place_fields(summary.out_of_place),
     }

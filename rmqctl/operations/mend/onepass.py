@@ -17,6 +17,7 @@ from rmqctl.engine.files.newnames import NewNames
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.batchqueue import BatchQueueTableWriter
+from rmqctl.engine.queue.outofplace import OutOfPlace
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.record.record import Damage, End
 from rmqctl.operations.mend.endedqueues import keep_ended_queues
@@ -49,6 +50,8 @@ class RebuildSummary:
     damage: list[Damage] = field(default_factory=list)
     refused_topics: list[str] = field(default_factory=list)
     kept: list[Path] = field(default_factory=list)
+    #: Records that are not in their queues where they name it; None: they were not counted.
+    out_of_place: OutOfPlace | None = field(default=None, compare=False)
     #: What a start would have done to the store and was done behind the rebuild; None: nothing.
     recovered: StartPlan | None = None
     #: Why the store could not be brought in order; empty: it is in order.
@@ -260,6 +263,8 @@ class _Builder:
         names = scanner.topics.names
         self._summary.refused_topics = [n for n, ok in zip(names, allowed, strict=True) if not ok]
         if self._queues is not None:
+            self._summary.out_of_place = self._queues.out_of_place
+            self._summary.units -= self._queues.out_of_place.without_unit
             self._summary.queues += sum(1 for _ in self._queues.directories())
         return self._summary
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rmqctl.operations.look.rows import damage_row
 
 if TYPE_CHECKING:
+    from rmqctl.engine.queue.outofplace import OutOfPlace
     from rmqctl.operations.mend.rebuild import RebuildSummary
     from rmqctl.operations.mend.rebuildplan import RebuildPlan
     from rmqctl.rows.structures import DamageRow
@@ -29,6 +30,13 @@ def damage_rows(summary: RebuildSummary) -> Iterator[DamageRow]:
         }
 
 
+def out_of_place_fields(found: OutOfPlace | None) -> dict[str, object]:
+    """The summary's fields of records that are not where they name it; None: not counted."""
+    if found is None:
+        return {}
+    return {"misplaced": found.misplaced, "without_unit": found.without_unit}
+
+
 def summary_row(
     plan: RebuildPlan, summary: RebuildSummary, output: Path | None, purged: list[Path]
 ) -> dict[str, object]:
@@ -41,6 +49,7 @@ def summary_row(
         "units": summary.units,
         "index_items": summary.index_items,
         "damages": len(summary.damage) + len(summary.refused_topics),
+        **out_of_place_fields(summary.out_of_place),
         "kept": [path.name for path in summary.kept],
         "purged": [path.name for path in purged],
     }

@@ -48,8 +48,8 @@ DERIVED_CODES: dict[str, Code] = {
         "records have offsets in further queues (INNER_MULTI_DISPATCH), none of these queues "
         "exists, and the broker.conf says enableMultiDispatch=false",
         "A broker has stored the records with enableMultiDispatch. Consumers of these queues do "
-        "not get them. `rmqctl rebuild queues` writes the queues; set enableMultiDispatch=true in "
-        "its broker.conf, and enableLmq as it was.",
+        "not get them. Set enableMultiDispatch=true in the broker.conf, and enableLmq as it was: "
+        "then `rmqctl rebuild queues --missing` writes the queues.",
     ),
     "multi-dispatch-contradicted": Code(
         INFO,
