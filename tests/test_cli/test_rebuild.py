@@ -170,8 +170,8 @@ def test_records_that_have_no_place_at_their_own_queue_offset_are_told(
     built = tmp_path / "built"
     if how == "--missing":
         rmtree(root / "consumequeue")
-    more = {"--in-place": ["--yes"], "--output": [built], "--missing": []}[how]
-    done = cli("rebuild", "queues", how, *more, *where)
+    more: dict[str, list[str | Path]] = {"--in-place": ["--yes"], "--output": [built]}
+    done = cli("rebuild", "queues", how, *more.get(how, []), *where)
     if how == "--output":
         rmtree(root / "consumequeue")
         (built / "consumequeue").rename(root / "consumequeue")

@@ -51,7 +51,7 @@ from rmqctl.operations.repair.model import Plan
 from rmqctl.operations.repair.plan import make_plan
 from rmqctl.operations.repair.planfile import plan_text, read_plan, write_new
 from rmqctl.operations.verify import INFO, Finding, verify
-from rmqctl.operations.verify.findings import RECORD_DOUBTED
+from rmqctl.operations.verify.findings import MULTI_DOUBTED, RECORD_DOUBTED
 from tests.conftest import Golden
 from tests.golden_data import (
     DAMAGE_CASES,
@@ -400,6 +400,19 @@ def test_a_record_whose_queue_has_changed_is_for_salvage(sound: Path, tmp_path: 
     left = {one.found.code: one for one in plan.left}
     assert left["unit-of-other-queue"].found.advice == RECORD_DOUBTED
     assert "`rmqctl salvage`" in left["queue-missing"].why
+
+
+def test_a_light_queue_whose_record_has_changed_is_left_alone(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        for number in range(9):
+            properties = {"INNER_MULTI_DISPATCH": "%LMQ%one"}
+            message = MessageExtBrokerInner("T", b"x", number % 2, properties=properties)
+            assert store.put_message(message, flush=False).is_ok
+    log = min((root / "commitlog").iterdir())
+    log.write_bytes(log.read_bytes().replace(b"QUEUE_OFFSET\0014", b"QUEUE_OFFSET\0016"))
+    plan = make_plan(root, CONFIG)
+    assert plan.steps == () and {one.found.advice for one in plan.left} == {MULTI_DOUBTED}
 
 
 def test_what_a_plan_leaves_is_only_there_to_be_read(sound: Path, tmp_path: Path) -> None:

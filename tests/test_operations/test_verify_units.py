@@ -15,6 +15,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.operations.verify import ERROR
+from rmqctl.operations.verify.findings import MULTI_DOUBTED, RECORD_DOUBTED
 from tests.test_operations.small_store import CONFIG, QUEUE_SIZE, findings_of
 
 COUNT = 3000
@@ -164,3 +165,49 @@ def test_two_units_that_were_exchanged_are_all_that_is_told(sound: Path, other: 
         ("unit-misplaced", other),
         ("unit-misplaced", other),
     ]
+
+
+def test_a_light_queue_whose_record_has_changed_is_to_stay(tmp_path: Path) -> None:
+    """The units around that of the record are right. A queue made anew would have all units behind
+    it at other offsets, or none of them."""
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        for number in range(9):
+            properties = {"INNER_MULTI_DISPATCH": "%LMQ%one"}
+            message = MessageExtBrokerInner("T", b"x", number % 2, properties=properties)
+            assert store.put_message(message, flush=False).is_ok
+    log = min((root / "commitlog").iterdir())
+    before = log.read_bytes()
+    for old, new, code in (
+        (b"QUEUE_OFFSET\1" + b"4", b"QUEUE_OFFSET\1" + b"6", "unit-misplaced"),
+        (b"QUEUE_OFFSET\1" + b"0", b"QUEUE_OFFSET\1" + b"7", "unit-misplaced"),
+        (b"QUEUE_OFFSET\1" + b"8", b"QUEUE_OFFSXT\1" + b"8", "unit-of-other-queue"),
+    ):
+        log.write_bytes(before.replace(old, new))
+        findings, _ = findings_of(root)
+        assert {(one.code, one.advice) for one in findings} == {(code, MULTI_DOUBTED)}
+    log.write_bytes(before)
+    assert not findings_of(root)[0]
+
+
+@pytest.mark.parametrize(("queue_offset", "other"), [(5, 7), (5, 1), (0, 8), (14, 12), (14, 16)])
+def test_a_record_whose_queue_offset_has_changed_is_what_a_salvage_corrects(
+    tmp_path: Path, queue_offset: int, other: int
+) -> None:
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        for _ in range(15):
+            message = MessageExtBrokerInner("T", b"x", properties={"TAGS": "t"})
+            assert store.put_message(message, flush=False).is_ok
+        size = store.max_offset // 15
+    log = min((root / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        file.seek(queue_offset * size + 20)
+        assert int.from_bytes(file.read(8), "big") == queue_offset
+        file.seek(queue_offset * size + 20)
+        file.write(other.to_bytes(8, "big"))
+    findings, _ = findings_of(root)
+    advice = {one.advice for one in findings if one.code == "unit-misplaced"}
+    assert advice == {RECORD_DOUBTED}
+    # Nothing is told of those behind it.
+    assert {one.physical_offset for one in findings} == {queue_offset * size}

@@ -15,6 +15,7 @@ from rmqctl.operations.verify.directories import LEADS_NOWHERE
 from rmqctl.operations.verify.findings import (
     CUT_SHORT,
     MISPLACED,
+    MULTI_DOUBTED,
     RECORD_DOUBTED,
     SALVAGED,
     WAS_WHOLE,
@@ -105,6 +106,8 @@ class Mending:
             self.log_problem = _LOG_PROBLEMS.get(code) or self.log_problem
         if found.advice == RECORD_DOUBTED:
             self.log_problem = self.log_problem or _SALVAGE_FIRST
+            return None
+        if found.advice == MULTI_DOUBTED:
             return None
         if code in _QUEUE_CODES:
             return self._queue_key(found)

@@ -45,6 +45,13 @@ RECORD_DOUBTED = (
     "and queue offset: they may have changed in the log. A queue made anew would lack the message. "
     "`rmqctl salvage` writes a new store, and corrects the record where the unit says what it was."
 )
+#: The advice on a unit of a light queue, or another further one, that its record does not name.
+MULTI_DOUBTED = (
+    "The units before and behind it are right, so this record was a message of the queue when it "
+    "was stored: INNER_MULTI_DISPATCH or INNER_MULTI_QUEUE_OFFSET in its properties has changed in "
+    "the log, where no checksum covers them. Leave the queue as it is, because one made anew lacks "
+    "messages, or has them at other offsets."
+)
 #: The advice on a last file of the log that ends before its time.
 CUT_SHORT = (
     "A broker refuses to start on it. If the broker uses other sizes, give its broker.conf with "

@@ -13,8 +13,9 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
+from rmqctl.engine.record.record import Record
 from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
-from rmqctl.operations.verify.findings import RECORD_DOUBTED, Finding
+from rmqctl.operations.verify.findings import MULTI_DOUBTED, RECORD_DOUBTED, Finding
 from rmqctl.operations.verify.queuestate import FindingSpan, QueueState, describe
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.unitarrays import leading
@@ -135,8 +136,7 @@ class OrphanUnits:
             if code is not None:
                 self.units += 1
                 span = self._span(state, queue_offset + row, unit, code)
-                if code == "unit-of-other-queue" and self._is_proof(state, span.queue_offset, unit):
-                    span.advice = RECORD_DOUBTED
+                span.advice = self._doubt(state, span.queue_offset, unit, code)
                 yield span
 
     def _span(
@@ -162,6 +162,45 @@ class OrphanUnits:
         is_its = (record.topic, record.queue_id) == queue or any(one[:2] == queue for one in own)
         return "unit-misplaced" if is_its else "unit-of-other-queue"
 
+    def _doubt(self, state: QueueState, queue_offset: int, unit: Unit, code: str) -> str | None:
+        """The advice if the unit seems right, and its record wrong; None: that of the code."""
+        if code == "unit-of-other-queue" and self._is_proof(state, queue_offset, unit):
+            return RECORD_DOUBTED
+        is_any = code in ("unit-of-other-queue", "unit-misplaced")
+        return self.doubt_between(state, queue_offset) if is_any else None
+
+    def doubt_between(self, state: QueueState, queue_offset: int) -> str | None:
+        """The advice on a unit that its record does not ask for, if the units before and behind it
+        are right: then something in the record has changed. None: they are not, or the record has
+        a unit at the place that it names in this queue."""
+        assert state.queue is not None
+        unit = state.queue.unit(queue_offset)
+        record = None if unit is None else self.log.find_record(unit.physical_offset)
+        before, behind = (self._right_record(state, queue_offset + step) for step in (-1, 1))
+        if record is None or (before is None and queue_offset != state.first_queue_offset):
+            return None
+        is_own = (record.topic, record.queue_id) == (state.topic, state.queue_id)
+        if behind is None and queue_offset + 1 >= self.end_of(state):
+            behind = before  # It is the last unit.
+        if behind is None:
+            return None
+        queue, its = (state.topic, state.queue_id), record.physical_offset
+        named = [one.queue_offset for one in self._dispatcher.units(record) if one[:2] == queue]
+        if any(self._points_to(state.queue, one, its) for one in named):
+            return None
+        if is_own:
+            return RECORD_DOUBTED
+        return None if (behind.topic, behind.queue_id) == queue else MULTI_DOUBTED
+
+    def _right_record(self, state: QueueState, queue_offset: int) -> Record | None:
+        """The record of a unit that it asks for; None if there is none."""
+        unit = None if state.queue is None else state.queue.unit(queue_offset)
+        record = None if unit is None else self.log.find_record(unit.physical_offset)
+        if unit is None or record is None:
+            return None
+        its = (state.topic, state.queue_id, queue_offset, unit.physical_offset)
+        return record if any(one[:4] == its for one in self._dispatcher.units(record)) else None
+
     def _is_proof(self, state: QueueState, queue_offset: int, unit: Unit) -> bool:
         """Whether the unit is evidence that its record was damaged, and is not wrong itself. It is
         if the record has no unit in the queue that it names, and the unit before this one is
@@ -174,12 +213,7 @@ class OrphanUnits:
                 return False
         if queue_offset == state.first_queue_offset:
             return True
-        before = None if state.queue is None else state.queue.unit(queue_offset - 1)
-        record = None if before is None else self.log.find_record(before.physical_offset)
-        if before is None or record is None:
-            return False
-        its = (state.topic, state.queue_id, queue_offset - 1, before.physical_offset)
-        return any(one[:4] == its for one in self._dispatcher.units(record))
+        return self._right_record(state, queue_offset - 1) is not None
 
     @staticmethod
     def _points_to(queue: ConsumeQueue | None, queue_offset: int, physical_offset: int) -> bool:

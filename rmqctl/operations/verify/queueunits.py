@@ -151,6 +151,8 @@ class UnitChecker:
 
     def _check_stretch(self, state: QueueState, stretch: ExpectedUnits) -> Iterator[Finding]:
         """Checks a stretch of records with consecutive queue offsets."""
+        if state.shift and self._is_in_place(state, stretch, 0):
+            state.shift, state.next_offset = 0, -1
         first = int(stretch.queue_offset[0]) + state.shift
         repeated, count = 0, len(stretch.size)
         if int(stretch.queue_offset[0]) == state.next_offset:
@@ -300,11 +302,9 @@ class UnitChecker:
             state.shift += moved
             state.proven_end = unit_offset + moved
         unit, asked = (Unit._make(one[0].tolist()) for one in (stored, wanted))
-        code, expected, found = (
-            "unit-mismatch",
-            describe(asked),
-            describe(unit) + describe_ext(state.queue, unit),
-        )
+        advice = self._orphans.doubt_between(state, unit_offset + moved) if moved else None
+        code, expected = "unit-mismatch", describe(asked)
+        found = describe(unit) + describe_ext(state.queue, unit)
         if moved:
             code = "unit-misplaced"
             expected = f"queue offset {stretch.queue_offset[row]}"
@@ -312,7 +312,7 @@ class UnitChecker:
         elif kind == _LATE:
             code = "unit-delivery-time-mismatch"
         at = int(stretch.queue_offset[row]), asked.physical_offset, state.position(unit_offset)
-        yield from state.hold_back(FindingSpan(code, *at, count, expected, found))
+        yield from state.hold_back(FindingSpan(code, *at, count, expected, found, advice))
         return count
 
     def _is_in_place(self, state: QueueState, stretch: ExpectedUnits, row: int) -> bool:
