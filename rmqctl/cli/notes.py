@@ -90,10 +90,10 @@ class Notes:
             what = "could not be brought in order" if is_clean else "was not closed cleanly"
             self.note(f"note: {root} {what}: {summary.not_in_order}")
 
-    def note_out_of_place(self, root: Path, found: OutOfPlace | None) -> bool:
-        """Notes records that a rebuild could not put where they name it; whether there are any."""
+    def note_out_of_place(self, root: Path, found: OutOfPlace | None) -> None:
+        """Notes records that a rebuild could not put where they name it, if there are any."""
         if not found:
-            return False
+            return
         from rmqctl.rows.words import some, some_are
 
         told = []
@@ -110,7 +110,6 @@ class Notes:
             "does not make better: a topic that was deleted and made again, or a queue that was "
             "sound."
         )
-        return True
 
     def note_config(self, store: MessageStore) -> None:
         """Notes that the broker keeps its configuration elsewhere than in the files of config/."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqctl.errors import RmqctlError
     from rmqctl.operations.mend.rebuild import RebuildPlan, RebuildSummary
 
-_EXITS = {1: "done, but something was left out or is out of place, or no queue matched"} | {
+_EXITS = {1: "done, but damage was left out, or no queue matched"} | {
     code: EXIT_CODES[code] for code in (4, 6)
 }
 
@@ -285,8 +285,8 @@ def _add_missing(settings: Settings, what: str, jobs: int, *, dry_run: bool) -> 
         for damage in summary.damage:
             writer.row(damage_row(damage))
         writer.summary(**summary_row(what, summary))
-    is_out_of_place = settings.note_out_of_place(root, summary.out_of_place)
-    return int(bool(summary.damage) or is_out_of_place)
+    settings.note_out_of_place(root, summary.out_of_place)
+    return int(bool(summary.damage))
 
 
 def _outputs(plans: list[RebuildPlan], output: Path | None) -> list[Path | None]:
@@ -374,7 +374,7 @@ class _Done:
         for row in rebuild.damage_rows(summary):
             self._writer.row({"type": row["type"], **named, **row})
         self.damaged |= bool(summary.damage or summary.refused_topics)
-        self.damaged |= self._settings.note_out_of_place(plan.root, summary.out_of_place)
+        self._settings.note_out_of_place(plan.root, summary.out_of_place)
         self.queues += summary.queues
         told = rebuild.summary_row(plan, summary, output, purged)
         self._rows.append(told)
