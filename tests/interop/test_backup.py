@@ -31,7 +31,7 @@ from tests.interop.goldentimer import (
     wait_until_enqueued,
     write_topics,
 )
-from tests.interop.stores import Messages, assert_clean, config_of, settings
+from tests.interop.stores import PREPARED, Messages, assert_clean, config_of, settings
 
 NAMES = ("topic", "queueId", "queueOffset", "physicalOffset")
 
@@ -86,13 +86,20 @@ def test_a_store_that_the_engine_writes_meanwhile(
 
 
 @pytest.mark.proves("backup")
+@pytest.mark.parametrize("last", ["any", "prepared"])
 def test_a_store_that_the_engine_has_closed(
-    engine: Engine, chance: random.Random, tmp_path: Path
+    engine: Engine, chance: random.Random, tmp_path: Path, last: str
 ) -> None:
+    """The copy is the store byte for byte, and the engine goes on with either alike."""
     values = settings(chance, light_queues=False)
     config, root, new = config_of(values), tmp_path / "store", tmp_path / "new"
     store = engine.open(root, values)
-    store.put(Messages(chance, values, engine.version).take(60))
+    messages = Messages(chance, values, engine.version).take(60)
+    if last == "prepared":
+        for message in messages[-2:]:
+            message.sys_flag = PREPARED
+            message.properties["UNIQ_KEY"] = f"{chance.getrandbits(128):032X}"
+    store.put(messages)
     store.settle()
     said = store.dump()
     store.shutdown()
@@ -101,11 +108,26 @@ def test_a_store_that_the_engine_has_closed(
     restore(plan_restore([str(tmp_path / "full.tar.zst")], new))
     before = {name: data for name, data in tree_content(root).items() if name != "lock"}
     assert tree_content(new) == before
-    copied = engine.open(new, values)
-    assert copied.is_open, copied.why
-    copied.settle()
-    assert copied.dump() == said
-    copied.shutdown()
+
+    theirs, again = (said_after_a_start(engine, place, values) for place in (new, root))
+    assert theirs == again
+    # Prepared messages have no units. A start dispatches those behind the newest unit once more,
+    # and the index then takes its last message a second time (`IndexService#buildIndex`).
+    has_repeated = theirs["query"] != said["query"]
+    assert has_repeated or last == "any"
+    for row in theirs["query"]:
+        row["physicalOffsets"] = list(dict.fromkeys(row["physicalOffsets"]))
+    assert theirs == said
+    assert_clean(new, config, ("index-item-repeated",) if has_repeated else ())
+
+
+def said_after_a_start(engine: Engine, root: Path, values: Row) -> dict[str, list[Row]]:
+    store = engine.open(root, values)
+    assert store.is_open, store.why
+    store.settle()
+    said = store.dump()
+    store.shutdown()
+    return said
 
 
 @only("5.3.3")
