@@ -78,6 +78,10 @@ def test_answers_are_those_of_the_engines_own_filter() -> None:
         ("a NOT CONTAINS 'x'", {}, "false"),
         ("a CONTAINS ''", {"a": "b"}, "false"),
         ("a NOT STARTSWITH ''", {"a": "b"}, "false"),
+        # What the text is looked for in is not evaluated if the text is empty.
+        ("a > 5 CONTAINS ''", {"a": "no number"}, "false"),
+        ("a > 5 NOT ENDSWITH ''", {"a": "no number"}, "false"),
+        ("a > 5 CONTAINS 'x'", {"a": "no number"}, "throws"),
         ("a STARTSWITH 'b' AND a NOT ENDSWITH 'b'", {"a": "bc"}, "true"),
         ("NOT a ENDSWITH 'b'", {"a": "c"}, "false"),
         ("5 CONTAINS '5'", {}, "false"),

@@ -276,8 +276,10 @@ class _Parser:
         wanted, inner = self._string(), node.evaluate
 
         def evaluate(properties: Properties) -> Value:
+            if not wanted:
+                return False  # without a look at the value, which may be one that throws
             value = inner(properties)
-            return bool(wanted) and isinstance(value, str) and test(value, wanted) is inside
+            return isinstance(value, str) and test(value, wanted) is inside
 
         return _Node(evaluate, self._depth(node), is_boolean=True)
 
