@@ -1,7 +1,7 @@
 """How findings are printed: as they are found, or, in a table, with the verdict first.
 
 A table begins with the verdict, shows the worst findings first, and ends with advice: each code
-once, with the command lines for the places where it was found.
+once for each advice that its findings have, with the command lines for their places.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ _NAMED_CODES = 4
 _SHOWN_COMMANDS = 5
 
 
-class _Code:
-    """What is printed about a code below the table."""
+class _Advice:
+    """What is printed below the table about the findings of one code that have one advice."""
 
-    def __init__(self, severity: str, advice: str) -> None:
+    def __init__(self, severity: str) -> None:
         self.severity = severity
-        self.advice = advice
         self.count = 0
         self.commands: dict[str, None] = {}
         self.has_more = False
@@ -75,7 +74,8 @@ class FindingsReport:
             for name in _SEVERITIES
         }
         self._others: list[Row] = []
-        self._codes: dict[str, _Code] = {}
+        #: By code and advice: where a copy does not help, for example, a finding has another one.
+        self._advices: dict[tuple[str, str], _Advice] = {}
         self._severities: Counter[str] = Counter()
         self._is_finished = False
 
@@ -84,8 +84,8 @@ class FindingsReport:
         command = command_line(found, str(settings.root), settings.broker_conf)
         row = {"type": "finding", **named, **found._asdict(), "command": command}
         self._severities[found.severity] += 1
-        code = self._codes.setdefault(found.code, _Code(found.severity, found.advice))
-        code.add(command)
+        advice = self._advices.setdefault((found.code, found.advice), _Advice(found.severity))
+        advice.add(command)
         if self._also is not None:
             self._also(found, command)
         if not self._is_table:
@@ -131,9 +131,9 @@ class FindingsReport:
         self._print(self.verdict)
         self._writer.summary(**summary)
         for severity in _SEVERITIES:
-            for name, code in self._codes.items():
-                if code.severity == severity:
-                    self._advise(name, code)
+            for (code, text), advice in self._advices.items():
+                if advice.severity == severity:
+                    self._advise(code, text, advice)
 
     def _counts(self) -> str:
         """``3 errors, 1 warning``; empty where there are none."""
@@ -142,12 +142,12 @@ class FindingsReport:
 
     def _named(self) -> str:
         """The codes that make the verdict, the worst first."""
-        named = [
-            name if code.count == 1 else f"{name} ({code.count})"
-            for severity in _SEVERITIES[:2]
-            for name, code in self._codes.items()
-            if code.severity == severity
-        ]
+        counts: Counter[str] = Counter()
+        for severity in _SEVERITIES[:2]:
+            for (code, _), advice in self._advices.items():
+                if advice.severity == severity:
+                    counts[code] += advice.count
+        named = [code if count == 1 else f"{code} ({count})" for code, count in counts.items()]
         more = len(named) - _NAMED_CODES
         return ", ".join(named[:_NAMED_CODES]) + (f", and {more} more" if more > 0 else "")
 
@@ -161,12 +161,12 @@ class FindingsReport:
         for row in self._others:
             self._writer.row(row)
 
-    def _advise(self, name: str, code: _Code) -> None:
-        times = f" ({code.count} times)" if code.count > 1 else ""
-        self._writer.remark(f"{name}{times}: {code.advice}")
-        for command in code.commands:
+    def _advise(self, code: str, text: str, advice: _Advice) -> None:
+        times = f" ({advice.count} times)" if advice.count > 1 else ""
+        self._writer.remark(f"{code}{times}: {text}")
+        for command in advice.commands:
             self._writer.command(command)
-        if code.has_more:
+        if advice.has_more:
             self._writer.remark("  … the others stand in the rows: --format ndjson, field command.")
 
     def __enter__(self) -> FindingsReport:

@@ -281,6 +281,17 @@ def test_a_broken_file_tells_the_place_and_the_table_the_advice(cli: Cli, broker
     assert "config-unreadable: A broker takes the .bak copy" in done.out
 
 
+def test_each_advice_of_a_code_is_shown(cli: Cli, broker: Path) -> None:
+    """Of two broken files one has a sound copy, one has a broken one: they need other steps."""
+    (broker / "config/topics.json").write_text("{")
+    for name in ("delayOffset.json", "delayOffset.json.bak"):
+        (broker / "config" / name).write_bytes(bytes(9))
+    text = " ".join(check(cli, broker).out.split())
+    assert "config-unreadable (3)" in text.partition("severity")[0], "the verdict counts the code"
+    assert "config-unreadable: A broker takes the .bak copy" in text
+    assert "config-unreadable (2 times): Neither the file nor its .bak copy can be used" in text
+
+
 @pytest.mark.parametrize("name", golden_data.STORES)
 def test_stores_without_a_broker_have_no_errors(
     name: str, cli: Cli, golden: Any, broker_conf_file: Any

@@ -133,11 +133,11 @@ def _problems(report: Report) -> str:
 
 
 def _findings(found: Collected) -> list[str]:
-    """A card for each code, the worst first."""
+    """A card for each code and advice, the worst first."""
     cards = [
         _finding(name, code)
         for severity in SEVERITIES
-        for name, code in found.codes.items()
+        for (name, _), code in found.codes.items()
         if code.severity == severity
     ]
     return cards or [card("Findings", '<span class="none">Nothing is wrong.</span>', "wide")]

@@ -25,7 +25,8 @@ _MOST_PARTS = 20_000
 
 @dataclass
 class OfCode:
-    """The findings of one code: the first of them, and the next command lines."""
+    """The findings of one code that have one advice: the first of them, and the next command
+    lines."""
 
     severity: str
     advice: str
@@ -53,7 +54,8 @@ class Collected:
     def __init__(self, begin: int, end: int) -> None:
         self.begin, self.end = begin, max(end, begin + 1)
         self.severities: Counter[str] = Counter()
-        self.codes: dict[str, OfCode] = {}
+        #: By code and advice.
+        self.codes: dict[tuple[str, str], OfCode] = {}
         #: Columns of the log's strip, each with the worst severity there.
         self.marks: dict[int, str] = {}
         #: Of everything but queues, by path.
@@ -63,7 +65,8 @@ class Collected:
     def add(self, found: Finding, command: str | None) -> None:
         """Adds a finding, and the next command line."""
         self.severities[found.severity] += 1
-        code = self.codes.setdefault(found.code, OfCode(found.severity, found.advice))
+        of = found.code, found.advice
+        code = self.codes.setdefault(of, OfCode(found.severity, found.advice))
         code.count += 1
         if len(code.places) < _PLACES:
             code.places.append(found)
