@@ -137,14 +137,16 @@ class Settings(Notes):
             writer.row(recovery_row(plan))
         return plan
 
-    def planned_order(self, store: MessageStore, writer: RowWriter, *, strict: bool) -> None:
+    def planned_order(self, store: MessageStore, writer: RowWriter, *, strict: bool) -> bool:
         """The same for commands that open a store for writing only where a start would change
-        something in it."""
+        something in it. Returns whether it would change nothing."""
         from rmqctl.operations.mend.recovery import check_may_write, is_in_order
 
         check_may_write(store)
-        if not is_in_order(store):
-            self.planned_recovery(store, writer, strict=strict)
+        if is_in_order(store):
+            return True
+        self.planned_recovery(store, writer, strict=strict)
+        return False
 
     def note_uncommitted(self) -> None:
         """For a member of a DLedger group: notes which of its newest messages the group may not

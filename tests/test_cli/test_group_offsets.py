@@ -351,6 +351,10 @@ def test_after_a_crash_the_store_is_brought_in_order_first(cli: Cli, store: Path
     (store / "abort").touch()
     dry = set_offset(cli, store, "--to", "end", "--dry-run")
     assert dry.rows[0]["type"] == "recovery"
+    asked = set_offset(cli, store, "--to", "end")
+    assert asked.code == 6, "neither has the numbers that it comes to"
+    assert all("queues may get other ends" in " ".join(one.err.split()) for one in (asked, dry))
     done = set_offset(cli, store, "--to", "end", "--yes")
     assert [row["new_offset"] for row in done.rows[:-1]] == [30, 29]
     assert not (store / "abort").exists() and cli("verify", "-q", store=store).code == 0
+    assert "other ends" not in set_offset(cli, store, "--to", "begin").err

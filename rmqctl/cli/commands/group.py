@@ -98,11 +98,13 @@ def set_offset(
     if not yes:
         plan = groupoffsets.plan_offsets(root, config, what)
         if not dry_run:
-            groupoffsets.ask_consent(plan)
+            with settings.open() as store:
+                groupoffsets.ask_consent(plan, store)
     with settings.writer("offset_change") as writer:
         if dry_run:
             with settings.open() as store:
-                settings.planned_order(store, writer, strict=True)
+                if not settings.planned_order(store, writer, strict=True):
+                    settings.note(f"note: {groupoffsets.NOT_FINAL}")
         elif yes:
             plan = groupoffsets.set_offsets(root, config, what)
             settings.note_recovery(plan.recovered)

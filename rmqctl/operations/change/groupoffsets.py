@@ -16,7 +16,7 @@ from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.consumeroffsets import JOURNAL, ConsumerOffsets, load_consumer_offsets
 from rmqctl.engine.state.laterversions import check_offsets_in_files, check_understood
 from rmqctl.errors import NeedsConsent, UsageError, WrittenByItsBrokers
-from rmqctl.operations.mend.recovery import bring_in_order
+from rmqctl.operations.mend.recovery import bring_in_order, is_in_order
 from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from rmqctl.rows.summaries import GroupSetOffsetSummary
     from rmqctl.rows.topics import OffsetChangeRow
 
+#: What is to be said of a plan where :func:`set_offsets` does to the store what a start does.
+NOT_FINAL = (
+    "These numbers are of the queues as they are. First the store is brought in order as by a "
+    "broker's start, and queues may get other ends: `rmqctl flush` does that alone."
+)
 #: A number from here on is more likely a time (milliseconds, of 2001 and later) than an offset.
 _EARLIEST_TIME = 10**12
 
@@ -178,16 +183,17 @@ def _instead(offset: int, *, is_one: bool) -> str:
     )
 
 
-def ask_consent(plan: Plan) -> None:
+def ask_consent(plan: Plan, store: MessageStore) -> None:
     """:raises NeedsConsent: something would change; says what."""
     moved = plan.moved
     if moved:
+        told = "" if is_in_order(store) else f" {NOT_FINAL}"
         skipped = sum(change.skipped for change in moved)
         again = sum(change.read_again for change in moved)
         raise NeedsConsent(
             reason=f"set-offset moves group {plan.request.group!r} on topic "
             f"{plan.request.topic!r} in {some(len(moved), 'queue')}: it will not get "
-            f"{some(skipped, 'message')} that it has not read, and get {again} again."
+            f"{some(skipped, 'message')} that it has not read, and get {again} again.{told}"
         )
 
 
