@@ -27,7 +27,6 @@ _OPTIONS = {
     "physical_offset": "--start",
     "queue_offset": "--offset",
 }
-_GROUP = re.compile(r"group (.+) at -?[0-9]+")
 _NUMBER = re.compile(r"([0-9]+) or more")
 _OWNER = re.compile(r"user ([0-9]+)")
 #: Codes whose command would need the broker.conf to be right: without one there is no command.
@@ -51,7 +50,7 @@ class Command(NamedTuple):
 
 _VERIFY = Command(("verify",))
 _INFO = Command(("info",))
-_FLUSH = Command(("flush",), cures=True)
+FLUSH = Command(("flush",), cures=True)
 _DUMP = Command(("dump", "{physical_offset}"))
 _SALVAGE = Command(("salvage", "--output", "{salvaged}", "--dry-run"))
 #: A plan, for what a repair may mend.
@@ -67,7 +66,6 @@ _QUEUE_ANEW = Command(
 _FILES_OF_ROCKSDB = Command(("rebuild", "queues", "--to-file-queues", "--in-place"), cures=True)
 _INDEX_ANEW = Command(("rebuild", "index", "--in-place"), cures=True)
 _INDEX_ADDED = Command(("rebuild", "index", "--missing"), cures=True)
-_GROUP_TO = ("group", "set-offset", "{group}", "--topic", "{topic}", "--queue-id", "{queue_id}")
 #: What differs between a file of ``config/`` and its copy.
 _DIFFERENCE = Command(("diff", "{file}.bak", "{file}"), is_of_system=True)
 
@@ -133,7 +131,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "residue-after-end": None,
     "log-starts-late": None,
     "not-understood": None,
-    "unclean-shutdown": _FLUSH,
+    "unclean-shutdown": FLUSH,
     "repair-unfinished": Command(("repair", "--resume"), cures=True),
     "commitlog-missing": None,
     "file-removed-meanwhile": _VERIFY,
@@ -145,7 +143,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "multi-dispatch-queue-missing": None,
     "multi-dispatch-contradicted": None,
     "record-without-unit": _QUEUE_ANEW,
-    "dispatch-behind": _FLUSH,
+    "dispatch-behind": FLUSH,
     "unit-mismatch": _QUEUE_ANEW,
     "extension-sizes-astray": _QUEUE_ANEW,
     "extension-file-unclaimed": None,
@@ -174,12 +172,12 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "index-prev-mismatch": _INDEX_ANEW,
     "index-slot-mismatch": _INDEX_ANEW,
     "index-header-mismatch": _INDEX_ANEW,
-    "index-uncounted-items": _FLUSH,
+    "index-uncounted-items": FLUSH,
     # checkpoint
-    "checkpoint-missing": _FLUSH,
-    "checkpoint-unreadable": _FLUSH,
+    "checkpoint-missing": FLUSH,
+    "checkpoint-unreadable": FLUSH,
     "checkpoint-in-future": Command(("checkpoint", "set", "--computed"), cures=True),
-    "checkpoint-zero": _FLUSH,
+    "checkpoint-zero": FLUSH,
     # a start of 5.x
     "timer-wheel-length": _TIMER_ANEW,
     "timer-metrics-unreadable": None,
@@ -282,8 +280,9 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "config-older-than-backup": _DIFFERENCE,
     "config-duplicate-key": None,
     "config-entry-malformed": None,
-    "consumer-offset-past-queue": Command((*_GROUP_TO, "--to", "end"), cures=True),
-    "consumer-offset-before-queue": Command((*_GROUP_TO, "--to", "begin"), cures=True),
+    # A plan first looks whether the queue has all that the log has of it.
+    "consumer-offset-past-queue": REPAIR_PLAN,
+    "consumer-offset-before-queue": REPAIR_PLAN,
     "consumer-offset-moved-back": _DIFFERENCE,
     "consumer-offset-without-queue": _VERIFY,
     "group-without-config": None,
@@ -347,15 +346,13 @@ def _filled(values: dict[str, object], name: str) -> str:
 
 def _values(found: Finding, store: str) -> dict[str, object]:
     """The values for the words of a command: the fields of the finding, and what follows from them
-    and the store (the queue of a path, the group, the number that is needed, files)."""
+    and the store (the queue of a path, the number that is needed, files)."""
     values: dict[str, object] = found._asdict()
     if found.queue is not None:
         values |= {"topic": found.queue[0], "queue_id": found.queue[1]}
-    group = _GROUP.fullmatch(found.found or "")
     number = _NUMBER.fullmatch(found.expected or "")
     owner = _OWNER.fullmatch(found.expected or "")
     return values | {
-        "group": group and group[1],
         "number": number and number[1],
         "owner": owner and owner[1],
         "store": store,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -358,3 +359,21 @@ def test_after_a_crash_the_store_is_brought_in_order_first(cli: Cli, store: Path
     assert [row["new_offset"] for row in done.rows[:-1]] == [30, 29]
     assert not (store / "abort").exists() and cli("verify", "-q", store=store).code == 0
     assert "other ends" not in set_offset(cli, store, "--to", "begin").err
+
+
+def test_no_group_is_moved_while_its_queue_lacks_what_the_log_has(cli: Cli, store: Path) -> None:
+    """What config check says leads to a flush, and not to the end of the queue as it is."""
+    configure(store, '{"offsetTable":{"orders@g":{0:31,1:29}}}')
+    older = shutil.copytree(store / "consumequeue", store.parent / "older")
+    assert cli("put", "--topic", "orders", "--body", "x", store=store).code == 0
+    shutil.rmtree(store / "consumequeue")
+    older.rename(store / "consumequeue")
+    found = cli("config", "check", *NDJSON, store=store).rows
+    said = {row["command"] for row in found if row.get("code") == "consumer-offset-past-queue"}
+    assert [shlex.split(line)[1:3] for line in said] == [["repair", "--plan"]]
+    left = cli(*shlex.split(said.pop())[1:], *NDJSON).rows
+    commands = {row["command"] for row in left if row.get("code") == "consumer-offset-past-queue"}
+    assert [shlex.split(line)[1] for line in commands] == ["flush"]
+    assert cli(*shlex.split(commands.pop())[1:]).code == 0
+    codes = {row.get("code") for row in cli("config", "check", *NDJSON, store=store).rows}
+    assert "consumer-offset-past-queue" not in codes

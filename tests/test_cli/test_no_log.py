@@ -70,11 +70,11 @@ def test_nobody_is_advised_to_set_offsets(cli: Cli, elsewhere: Path) -> None:
         return cli("groups", store=elsewhere).err, found
 
     told, found = advised()
-    assert "past the end" in told and "set-offset" not in told
+    assert "past the end" in told and "config check" not in told
     assert found["command"] is None and "storePathCommitLog" in found["advice"]
     (elsewhere.parent / "disk").rename(elsewhere / "commitlog")
     told, found = advised()
-    assert "set-offset" in told and "set-offset" in found["command"]
+    assert "config check" in told and "repair --plan" in found["command"]
 
 
 def test_no_queue_is_looked_at_where_there_is_a_log(

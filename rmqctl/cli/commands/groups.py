@@ -79,6 +79,6 @@ def command(
             f"note: {lie} past the end of the queue: what is "
             "stored up to there may never be read."
             # Where the log is gone nothing is set: it is to be brought back.
-            + (" `rmqctl group set-offset` sets them." if has_log else "")
+            + (" `rmqctl config check` says what to do." if has_log else "")
         )
     return int((group is not None or topic is not None) and not summary["groups"])

@@ -164,14 +164,17 @@ def _print_steps(writer: RowWriter, steps: list[Any]) -> None:
 def _print_left(settings: Settings, writer: RowWriter, plan: Plan) -> None:
     """Rows, or below a table each code once, with the first command lines for it. Where something
     else comes first the finding's own command would do what the plan does not, and harm."""
-    from rmqctl.cli.advice import REPAIR_PLAN, command_line, command_of
+    from rmqctl.cli.advice import FLUSH, REPAIR_PLAN, command_line, command_of, line_for
     from rmqctl.operations.repair.rows import left_row
+    from rmqctl.operations.verify.findings import RECORDS_WAIT
 
     by_code: dict[tuple[str, str], list[str | None]] = {}
     for left in plan.left:
         command = None
         if left.why == left.found.advice and command_of(left.found) is not REPAIR_PLAN:
             command = command_line(left.found, str(settings.root), settings.broker_conf)
+        if left.why == RECORDS_WAIT:
+            command = line_for(FLUSH.words, str(settings.root), settings.broker_conf)
         if settings.format == "table":
             by_code.setdefault((left.found.code, left.why), []).append(command)
         else:

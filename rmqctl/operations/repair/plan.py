@@ -37,7 +37,7 @@ from rmqctl.operations.repair.words import sentences
 from rmqctl.operations.verify import INFO, Finding, verify
 from rmqctl.operations.verify.configcheck import Summary as ConfigSummary
 from rmqctl.operations.verify.configcheck import check
-from rmqctl.operations.verify.findings import LINT_CODES
+from rmqctl.operations.verify.findings import LINT_CODES, RECORDS_WAIT
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -251,7 +251,7 @@ class _Gathered:
                 "of its messages were delivered: make a new plan when these are mended."
             )
         if self._is_behind:
-            return "Records wait for their units: `rmqctl flush` first, then make a new plan."
+            return RECORDS_WAIT
         return None
 
     def _has_message(self, key: Key) -> bool:
@@ -312,7 +312,7 @@ class _Gathered:
         if self._mending.log_problem:
             return f"The queue may have lost its end with the log's. {self._mending.log_problem}"
         if self._is_behind:
-            return "Records wait for their units: `rmqctl flush` first, then make a new plan."
+            return RECORDS_WAIT
         with opened_queue(self._store, *queue) as found:
             return "There is no such queue." if found is None else None
 

@@ -87,13 +87,15 @@ CONFIG_CODES: dict[str, Code] = {
         "config",
         "a group has consumed more than the queue has: the queue has lost its end",
         "A broker moves the group to the queue's end, or, if the queue starts at 0, to its start: "
-        "messages are skipped or read again. Set the offset before consumers start.",
+        "messages are skipped or read again. `rmqctl repair` sets the offset before consumers "
+        "start, once the queue has all that the log has of it.",
     ),
     "consumer-offset-before-queue": Code(
         WARNING,
         "config",
         "messages were deleted before a group has read them",
-        "They are lost for the group: a broker moves it to the queue's first message.",
+        "They are lost for the group: a broker moves it to the queue's first message. `rmqctl "
+        "repair` does so once the queue has all that the log has of it.",
     ),
     "consumer-offset-moved-back": Code(
         INFO,

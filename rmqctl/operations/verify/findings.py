@@ -56,6 +56,7 @@ __all__ = [
     "MISPLACED",
     "MULTI_DOUBTED",
     "NAMED_OTHERWISE",
+    "RECORDS_WAIT",
     "RECORD_DOUBTED",
     "SALVAGED",
     "TORN_BEHIND_ITS_UNIT",
@@ -85,6 +86,9 @@ CODES: dict[str, Code] = (
 
 #: The advice of ``unreadable-file`` where something else than a file stands there.
 NO_FILE_ADVICE = "See what it is: a file belongs there. Move away what is nobody's."
+
+#: The advice of what a repair leaves alone until queues have what the log has.
+RECORDS_WAIT = "Records wait for their units: `rmqctl flush` first, then make a new plan."
 
 _OTHER_COPY = (
     "No rmqctl command changes that in a store which its brokers alone write to: take another "
