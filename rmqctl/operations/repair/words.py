@@ -54,7 +54,10 @@ def _cut_tail(store: MessageStore, step: Step) -> tuple[str, str]:
         changes = f"{where}: a message whose end is gone with that of the file."
         return changes, "These bytes, which cannot be read as a message."
     changes = f"{where}: a torn append, or old records that a start has cut off."
-    return changes, "These bytes. No message that was acknowledged as on disk is in them."
+    return changes, (
+        "These bytes. No message that was acknowledged as on disk is in them; with ASYNC_FLUSH a "
+        "broker acknowledges before that."
+    )
 
 
 def _rebuild_queues(store: MessageStore, step: Step) -> tuple[str, str]:

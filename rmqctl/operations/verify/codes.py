@@ -241,8 +241,8 @@ LOG_CODES: dict[str, Code] = {
         WARNING,
         "commitlog",
         "a crash has cut off the last append",
-        "Nothing that was acknowledged is lost. The next append overwrites it, and `rmqctl repair` "
-        "cuts it off.",
+        "Nothing that was acknowledged as on disk is lost; with ASYNC_FLUSH a broker acknowledges "
+        "before that. The next append overwrites it, and `rmqctl repair` cuts it off.",
     ),
     "stale-record": Code(
         WARNING,

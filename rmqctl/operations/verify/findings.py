@@ -104,7 +104,8 @@ _OF_ITS_BROKERS = {
     "checkpoint-missing": "Its broker writes one as it runs.",
     "checkpoint-unreadable": "Its broker writes a new one as it runs.",
     "checkpoint-zero": "Its broker writes one as it runs.",
-    "torn-tail": "Nothing that was acknowledged is lost, and its broker cuts it off" + _NOT_OURS,
+    "torn-tail": "Nothing that was acknowledged as on disk is lost, and its broker cuts it off"
+    + _NOT_OURS,
     "stale-record": "A broker that recovers after a crash takes it for a record of the log. "
     + _OTHER_COPY,
     "foreign-file": "A broker refuses to start with it in commitlog/ or in a queue. " + _MOVE_AWAY,
