@@ -233,6 +233,21 @@ def test_the_retention_goes_on_with_what_the_start_leaves(golden: Golden, tmp_pa
     )
     assert summary_row(done)["retention_files"] == len(done.removals)
     assert any(step.what == "retention" for step in done.steps)
+    files = f"deletes {len(done.removals)} files, {len(taken)} of them of the log."
+    assert verdict(done).endswith(f" A minute later its retention {files}")
+
+
+def test_files_that_a_full_disk_costs_are_told_and_lead_to_whose_they_are(
+    golden: Golden, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(golden("basic"), root)
+    for path in (root / "commitlog").iterdir():
+        os.utime(path, (1 << 30, 1 << 30))
+    done = simulated(root, percent=90, at=1000 << 30)
+    assert done.is_harmless and "retention deletes" in verdict(done)
+    assert next_words(done) == ("clean", "--dry-run")
+    assert next_words(simulated(root, percent=10, at=1000 << 30)) is None
 
 
 def test_the_command(golden: Golden, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

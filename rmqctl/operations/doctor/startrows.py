@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.shown import shown
 from rmqctl.engine.rehearsal.model import Deleted, Step
+from rmqctl.engine.services.retention import BEFORE_LOG, FORCED
 from rmqctl.engine.state import brokerjson
 from rmqctl.operations.doctor.simulatestart import LostOfQueue, Simulation, Truncated
 from rmqctl.rows.words import some
@@ -121,6 +122,8 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
         if done.is_damaged_near_end:
             return "salvage", "--output", "{salvaged}", "--dry-run"  # A flush is refused.
         return ("flush",)  # It does what the start does, and keeps the index.
+    if any(one.why == FORCED for one in done.removals):
+        return "clean", "--dry-run"  # Which says whose messages go.
     return None
 
 
@@ -144,4 +147,13 @@ def verdict(done: Simulation) -> str:
     if done.refusal is not None:
         return f"{name} does not start: {done.refusal}. If it could, it would lose {loses}."
     names = " Files of the log have wrong names." if done.has_misplaced else ""
-    return f"{name} starts, and loses {loses}.{names}"
+    return f"{name} starts, and loses {loses}.{_retention(done)}{names}"
+
+
+def _retention(done: Simulation) -> str:
+    """What the retention does soon after, for the verdict: no loss, but nothing to be missed."""
+    if not done.removals:
+        return ""
+    of_log = sum(one.why != BEFORE_LOG for one in done.removals)
+    files = some(len(done.removals), "file")
+    return f" A minute later its retention deletes {files}, {of_log} of them of the log."
