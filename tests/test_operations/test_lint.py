@@ -194,6 +194,22 @@ def test_other_owners(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (one.code, one.path) == ("mixed-owners", f"{QUEUE}/{FIRST}")
 
 
+@pytest.mark.parametrize("part", [LOG, QUEUE, "index"])
+def test_files_that_only_another_owner_may_read(
+    store: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their mode tells their owner's right alone."""
+    path = min((store / part).iterdir())
+    path.chmod(0o600)
+    refused = {str(path)}
+    real = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: str(path) not in refused and real(path, mode)
+    )
+    (one,) = found(store)
+    assert (one.code, one.path) == ("unreadable-file", str(path.relative_to(store)))
+
+
 def test_the_owner_is_whoever_has_most(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody has made the directory, or one in it, anew, and the files are the broker's."""
     real, others = os.lstat, os.getuid() + 1

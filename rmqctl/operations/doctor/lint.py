@@ -315,9 +315,7 @@ class _Lint:
         files = self._listed(str(directory))
         self.summary.index_files = len(files)
         size = known_geometry(directory, self.config).file_size
-        if any(
-            not stat.S_ISREG(one.status.st_mode) or one.status.st_size != size for one in files
-        ) or not all(is_index_name(one.name) for one in files):
+        if not all(_is_whole(one, size) and is_index_name(one.name) for one in files):
             yield from check_index_files(self.root, directory, size)
 
     def _config(self) -> Iterator[Finding]:
@@ -375,10 +373,15 @@ class _Lint:
 
 def _is_plain(file: _File, size: int) -> bool:
     """Whether a file is an ordinary one of its queue, about which there is no finding."""
-    status = file.status
-    is_regular = stat.S_ISREG(status.st_mode) and bool(status.st_mode & stat.S_IRUSR)
-    is_whole = is_regular and status.st_size == size and is_offset_name(file.name)
+    is_whole = _is_whole(file, size) and is_offset_name(file.name)
     return is_whole and int(file.name) % size == 0
+
+
+def _is_whole(file: _File, size: int) -> bool:
+    """Whether it is a regular file of a length, which its owner and this process may read."""
+    mode = file.status.st_mode
+    is_readable = mode & stat.S_IRUSR and (mode & stat.S_IROTH or os.access(file.path, os.R_OK))
+    return stat.S_ISREG(mode) and bool(is_readable) and file.status.st_size == size
 
 
 def _gaps(files: list[_File], size: int) -> Iterator[tuple[int, int]]:
