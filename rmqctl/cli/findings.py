@@ -29,6 +29,8 @@ _HELD_BYTES = 1 << 20
 #: Most codes that the verdict names, and most command lines that are shown for one code.
 _NAMED_CODES = 4
 _SHOWN_COMMANDS = 5
+#: Codes of queues in which messages of the log claim one place.
+_CLAIMED = ("queue-begun-again", "queue-offset-repeated")
 
 
 class _Advice:
@@ -37,15 +39,16 @@ class _Advice:
     def __init__(self, severity: str) -> None:
         self.severity = severity
         self.count = 0
-        self.commands: dict[str, None] = {}
+        #: Each with the queue that it makes anew, if it does that.
+        self.commands: dict[str, tuple[str, int] | None] = {}
         self.has_more = False
 
-    def add(self, command: str | None) -> None:
+    def add(self, command: str | None, queue: tuple[str, int] | None) -> None:
         self.count += 1
         if command is None or command in self.commands:
             return
         if len(self.commands) < _SHOWN_COMMANDS:
-            self.commands[command] = None
+            self.commands[command] = queue if " rebuild queues " in command else None
         else:
             self.has_more = True
 
@@ -76,6 +79,7 @@ class FindingsReport:
         self._others: list[Row] = []
         #: By code and advice: where a copy does not help, for example, a finding has another one.
         self._advices: dict[tuple[str, str], _Advice] = {}
+        self._claimed: set[tuple[str, int]] = set()
         self._severities: Counter[str] = Counter()
         self._is_finished = False
 
@@ -85,7 +89,9 @@ class FindingsReport:
         row = {"type": "finding", **named, **found._asdict(), "command": command}
         self._severities[found.severity] += 1
         advice = self._advices.setdefault((found.code, found.advice), _Advice(found.severity))
-        advice.add(command)
+        advice.add(command, found.queue)
+        if found.code in _CLAIMED and found.queue is not None:
+            self._claimed.add(found.queue)
         if self._also is not None:
             self._also(found, command)
         if not self._is_table:
@@ -164,8 +170,14 @@ class FindingsReport:
     def _advise(self, code: str, text: str, advice: _Advice) -> None:
         times = f" ({advice.count} times)" if advice.count > 1 else ""
         self._writer.remark(f"{code}{times}: {text}")
-        for command in advice.commands:
+        kept = [one for one, queue in advice.commands.items() if queue not in self._claimed]
+        for command in kept:
             self._writer.command(command)
+        if len(kept) < len(advice.commands):
+            self._writer.remark(
+                f"  Not for queues with {' or '.join(_CLAIMED)}: made anew, older messages would "
+                "take the places of later ones."
+            )
         if advice.has_more:
             self._writer.remark("  … the others stand in the rows: --format ndjson, field command.")
 

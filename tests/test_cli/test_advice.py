@@ -266,6 +266,27 @@ def test_many_findings_are_sorted_without_being_held(
     assert any("the others stand in the rows" in line for line in lines)
 
 
+@pytest.mark.parametrize("code", ["queue-begun-again", "queue-offset-repeated"])
+def test_no_queue_is_to_be_made_anew_whose_messages_claim_one_place(
+    code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rebuild would put older messages there, and lead to the same advice again and again."""
+    with (
+        RowWriter("table", main_type="finding") as writer,
+        FindingsReport(writer, is_table=True) as told,
+    ):
+        for number in (0, 1):
+            told.add(found("unit-mismatch", topic="t", queue_id=number), _settings())
+        told.add(found(code, topic="t", queue_id=0), _settings())
+        told.add(found("unit-misplaced", topic="t", queue_id=0), _settings())
+        told.finish({"records": 1}, counted(message=1))
+    lines = capsys.readouterr().out.splitlines()
+    rebuilds = [line for line in lines if line.startswith("  rmqctl rebuild")]
+    assert len(rebuilds) == 1 and "--queue-id 1" in rebuilds[0]
+    assert sum("  Not for queues with " in line for line in lines) == 2
+    assert any(line.startswith("  rmqctl walk commitlog --topic t --queue-id 0") for line in lines)
+
+
 def test_a_store_is_looked_at_once_for_all_its_findings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
