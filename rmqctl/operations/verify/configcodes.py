@@ -6,8 +6,8 @@ from rmqctl.operations.verify.codes import ERROR, INFO, WARNING, Code
 
 #: The advice of ``config-unreadable`` where there is no copy (``ConfigManager#load``).
 NO_COPY = (
-    "There is no .bak copy, so a broker starts as if the file were empty. Put the file back from a "
-    "backup of the store, or correct the place while the broker is down."
+    "There is no .bak copy, or it is empty, so a broker starts as if the file were empty, too. Put "
+    "the file back from a backup of the store, or correct the place while the broker is down."
 )
 #: The same where the copy is broken, or only the copy exists (``ConfigManager#loadBak``).
 NO_SOUND_COPY = (
