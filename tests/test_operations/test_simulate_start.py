@@ -306,10 +306,12 @@ def test_beside_a_running_broker_nothing_is_next(
     conf.write_text(broker_conf_text("basic"))
     (root / "abort").touch()
     # A process does not see its own locks.
-    monkeypatch.setattr(rehearse, "is_locked", lambda root: True)
+    holder = "process 4711 (java)"
+    monkeypatch.setattr(rehearse, "holder_of_lock", lambda root: holder)
     assert run(["simulate-start", "--store", str(root), "--broker-conf", str(conf)]) == 1
     told = capsys.readouterr().out
-    assert "the lock is held" in told and "command=-" in told and "Next" not in told
+    assert f"does not start: the lock is held by {holder}." in told
+    assert "command=-" in told and "Next" not in told
 
 
 @pytest.mark.parametrize("case", [None, "flip-body-early-abort"])
@@ -330,8 +332,9 @@ def test_what_a_running_broker_writes_meanwhile_is_not_lost(
             assert writer.put_message(message, flush=False).is_ok
         return outcome
 
-    for module in (rehearse, simulatestart):  # A process does not see its own locks.
-        monkeypatch.setattr(module, "is_locked", lambda root: True)
+    # A process does not see its own locks.
+    monkeypatch.setattr(rehearse, "holder_of_lock", lambda root: "process 4711 (java)")
+    monkeypatch.setattr(simulatestart, "is_locked", lambda root: True)
     monkeypatch.setattr(simulatestart, "rehearse", meanwhile)
     with writer:
         done = simulate_start(root, config)

@@ -59,8 +59,8 @@ class Outcome:
     ``walked_to`` is the end of the log, even if the start fails later, and ``end_why`` says in
     words why it ends there. ``reput_from`` is where the dispatch of records that the queues lack
     begins; None without a dispatch. ``failed_queue`` (topic, queue id) is the one whose files alone
-    are why the broker does not start. ``is_in_use``: a broker holds the store's lock, so this is
-    what a second one would do.
+    are why the broker does not start. ``is_in_use``: another process holds the store's lock, so
+    this is what a second broker would do.
     """
 
     is_clean: bool

@@ -11,7 +11,7 @@ from struct import Struct
 from formats import constants, layouts
 from formats.text import java_int, java_long
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.files.lock import holder_of_lock
 from rmqctl.engine.files.shown import shown
 from rmqctl.engine.index.header import HEADER, IndexHeader
 from rmqctl.engine.log.spread import open_commit_log
@@ -275,9 +275,10 @@ class _Rehearsal:
     # --- start ---------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if is_locked(self.root):
+        holder = holder_of_lock(self.root)
+        if holder is not None:
             self.outcome.is_in_use = True
-            raise StartFails("the lock is held: a broker runs on the store")
+            raise StartFails(f"the lock is held by {holder}")
         if self.as_5:
             return
         files = self.log_files.files
