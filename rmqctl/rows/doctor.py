@@ -13,7 +13,7 @@ class StepRow(TypedDict):
         str,
         "`normal-recovery`, `abnormal-recovery`, `load-log`, `load-queues`, `delete-index`, "
         "`scan-log`, `end-log`, `cut-queues`, `delete-queues`, `dispatch`, `retention`, "
-        "`misplaced-file`, `fail`",
+        "`misplaced-file`, `misplaced-units`, `fail`",
     ]
     where: Annotated[str, "file, directory or physical offset; empty where there is none"]
     why: Annotated[str, "why there, in words"]

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -248,6 +249,37 @@ def test_files_that_a_full_disk_costs_are_told_and_lead_to_whose_they_are(
     assert done.is_harmless and "retention deletes" in verdict(done)
     assert next_words(done) == ("clean", "--dry-run")
     assert next_words(simulated(root, percent=10, at=1000 << 30)) is None
+
+
+def test_units_that_come_to_places_of_others_are_told(tmp_path: Path) -> None:
+    """Queues of an older copy end before the file from which the start reads: 4.9.3 appends the
+    units of the records there where the queues end."""
+    root, times = tmp_path / "store", count(1_700_000_000_000, 1000)
+    config = replace(broker_conf("basic"), mapped_file_size_commit_log=4096)
+
+    def put(number: int) -> None:
+        with MessageStore(
+            root, config, writable=True, create=True, clock=lambda: next(times)
+        ) as writer:
+            for _ in range(number):
+                assert writer.put_message(MessageExtBrokerInner("T", b"x" * 500)).is_ok
+
+    put(5)
+    older = shutil.copytree(root / "consumequeue", tmp_path / "older")
+    put(60)
+    assert simulate_start(root, config, percent=10, at=0).is_harmless
+    shutil.rmtree(root / "consumequeue")
+    older.rename(root / "consumequeue")
+    (root / "abort").touch()
+    done = simulate_start(root, config, percent=10, at=0)
+    assert done.starts and not done.is_harmless and 0 < done.misplaced < 60
+    assert f"It puts {done.misplaced} units at places of other messages" in verdict(done)
+    assert [step.where for step in done.steps if step.what == "misplaced-units"] == [
+        "consumequeue/T/0"
+    ]
+    assert next_words(done) == ("repair", "--plan", "{plan}")
+    MessageStore(root, config, writable=True).close()  # Ours begins where the queue ends.
+    assert simulate_start(root, config, percent=10, at=0).is_harmless
 
 
 def test_the_command(golden: Golden, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,6 +50,7 @@ class BrokerQueue:
         self.max_physical_offset = -1
         self.min_logic = 0
         self.cut_to = 0
+        self.misplaced = 0
 
     @property
     def state(self) -> QueueState:
@@ -61,6 +62,7 @@ class BrokerQueue:
             self.queue.max_offset // UNIT_SIZE,
             self.max_physical_offset,
             self.cut_to,
+            self.misplaced,
         )
 
     # --- reading -------------------------------------------------------------------------
@@ -240,8 +242,11 @@ class BrokerQueue:
             blanks = max(expected, 0) % self.queue.file_size // UNIT_SIZE
             if blanks:
                 self._append(file, blanks, (0, 0), (INT_MAX, INT_MAX))
-        if queue_offset != 0 and expected < file.file_from_offset + file.wrote:
+        end = file.file_from_offset + file.wrote
+        if queue_offset != 0 and expected < end:
             return
+        # The engine logs `logic queue order maybe wrong`, and appends it all the same.
+        self.misplaced += queue_offset != 0 and expected != end
         self.max_physical_offset = java_long_value(offset + size)
         self._append(file, 1, (offset, offset), (size, size))
 

@@ -40,7 +40,8 @@ class QueueState(NamedTuple):
 
     ``cut_to`` is the queue offset at which the recovery has cut it, before anything was dispatched
     again. ``max_physical_offset`` is where its last record ends; -1 without one. ``directory`` is
-    below ``consumequeue/``.
+    below ``consumequeue/``. ``misplaced`` counts the units that the dispatch puts at places of
+    other messages, because units before them are missing.
     """
 
     topic: str
@@ -50,6 +51,7 @@ class QueueState(NamedTuple):
     max_offset: int
     max_physical_offset: int
     cut_to: int
+    misplaced: int = 0
 
 
 @dataclass

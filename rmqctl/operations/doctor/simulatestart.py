@@ -27,6 +27,7 @@ from rmqctl.engine.state.laterversions import check_understood, queues_not_under
 from rmqctl.errors import BrokerConfError, DamagedStore, FileLengthUnproven, UnsupportedStore
 from rmqctl.operations.doctor.lint import refusal
 from rmqctl.operations.doctor.whynot import contradicts_files, fails_on_length, fails_on_renamed
+from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -92,14 +93,19 @@ class Simulation:
         return sum(one.lost for one in self.queues)
 
     @property
+    def misplaced(self) -> int:
+        """How many units the start puts at places of other messages."""
+        return sum(state.misplaced for state in self.outcome.queues)
+
+    @property
     def loses_nothing(self) -> bool:
         """Whether all messages of log and queues are there afterwards."""
         return not self.messages_lost and not self.queue_messages_lost
 
     @property
     def is_harmless(self) -> bool:
-        """Whether the broker starts, and no message is lost."""
-        return self.starts and self.loses_nothing
+        """Whether the broker starts, no message is lost, and queues have each at its place."""
+        return self.starts and self.loses_nothing and not self.misplaced
 
 
 def simulate_start(
@@ -143,6 +149,7 @@ def simulate_start(
         obstacle = store.obstacle.obstacle
         done.is_misplaced = obstacle is not None and obstacle.reason == MISPLACED_FILE
         _name_misplaced(store, done)
+        _note_misplaced_units(done)
         if outcome.starts:
             _ask_retention(store, done, system_clock() if at is None else at, percent)
             done.is_damaged_near_end = _is_damaged_near_end(store)
@@ -155,6 +162,17 @@ def _name_misplaced(store: MessageStore, done: Simulation) -> None:
         why = f"it is the file of offset {found.found}, as its first record says"
         done.steps.append(Step("misplaced-file", f"{paths.COMMIT_LOG}/{found.expected}", why))
         done.has_misplaced = True
+
+
+def _note_misplaced_units(done: Simulation) -> None:
+    """The dispatch begins behind records that a queue lacks: the engine appends the next ones where
+    it ends, and consumers get others than those that they ask for."""
+    wrong = [state for state in done.outcome.queues if state.misplaced]
+    if wrong:
+        where = f"{paths.CONSUME_QUEUE}/{wrong[0].topic}/{wrong[0].queue_id}"
+        count = f"{some(done.misplaced, 'unit')} of {some(len(wrong), 'queue')}"
+        why = f"{count}, this one the first, come to places of other messages: units are missing"
+        done.steps.append(Step("misplaced-units", where, why))
 
 
 def _is_damaged_near_end(store: MessageStore) -> bool:

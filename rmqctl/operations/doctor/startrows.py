@@ -146,8 +146,10 @@ def verdict(done: Simulation) -> str:
     loses = "no message" if done.loses_nothing else lost
     if done.refusal is not None:
         return f"{name} does not start: {done.refusal}. If it could, it would lose {loses}."
+    units = f"{some(done.misplaced, 'unit')} at places of other messages"
+    wrong = f" It puts {units}: consumers get wrong ones." if done.misplaced else ""
     names = " Files of the log have wrong names." if done.has_misplaced else ""
-    return f"{name} starts, and loses {loses}.{_retention(done)}{names}"
+    return f"{name} starts, and loses {loses}.{wrong}{_retention(done)}{names}"
 
 
 def _retention(done: Simulation) -> str:
