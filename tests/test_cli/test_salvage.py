@@ -107,8 +107,13 @@ def test_a_damaged_last_record_is_no_torn_append(
     rows = cli("verify", "--format", "ndjson", store=store).rows
     (torn,) = (row for row in rows if row.get("code") in ("torn-tail", "stale-record"))
     assert "may have acknowledged it" in torn["advice"]
+    assert "and so do rmqctl commands that write" in torn["advice"]
+    done = cli("salvage", "--output", tmp_path / "x", "--dry-run", *NDJSON, store=store)
+    assert (done.rows[-1]["restored"], done.rows[-1]["lost"]) == (1, 0)
     # Once a start has taken the unit away nothing shows that, and it may have, still.
     assert cli("flush", store=store).code == 0
+    done = cli("salvage", "--output", tmp_path / "x", "--dry-run", *NDJSON, store=store)
+    assert done.rows[-1]["restored"] == 0
     rows = cli("verify", "--format", "ndjson", store=store).rows
     (torn,) = (row for row in rows if row.get("code") in ("torn-tail", "stale-record"))
     assert torn["code"] == "stale-record" or "as on disk is lost" in torn["advice"]

@@ -63,8 +63,9 @@ CUT_SHORT = (
 #: clean stop.
 TORN_BEHIND_ITS_UNIT = (
     "The message had a queue unit, so a broker that does not force each message to disk "
-    "(ASYNC_FLUSH) may have acknowledged it. A start removes both. `rmqctl salvage` keeps the "
-    "message where unit and body prove what its header was."
+    "(ASYNC_FLUSH) may have acknowledged it. A start removes both, and so do rmqctl commands that "
+    "write. Before that `rmqctl salvage` keeps the message where unit and body prove what its "
+    "header was; with --dry-run it says whether they do."
 )
 WAS_WHOLE = (
     "Queue units point to it, and the last stop was clean, so it was whole once. Keep the broker "
