@@ -215,6 +215,17 @@ def stores_until(most: int, seen: list[int]) -> Any:
     return store
 
 
+def test_a_run_that_was_cut_off_tells_what_it_leaves(
+    cli: Cli, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(salvagefiles, "write_at", stores_until(1, []))
+    done = cli("salvage", "--output", tmp_path / "new", store=store)
+    assert done.code == 130
+    assert f"stays in {tmp_path / 'new.rmqctl-new'}, and the same command" in done.err
+    monkeypatch.undo()
+    assert cli("salvage", "--output", tmp_path / "new", store=store).code == 0
+
+
 def test_a_run_that_was_cut_off_goes_on(damaged: Path, tmp_path: Path) -> None:
     """Whatever file it was at; and begins anew where the store has changed since."""
     seen: list[int] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,7 +93,10 @@ def command(
                 writer.row(row)
             done = None
             if not dry_run:
-                with settings.progress("salvage: write", total, writer) as advance:
+                with (
+                    _told_if_cut_off(settings, output),
+                    settings.progress("salvage: write", total, writer) as advance,
+                ):
                     done = write_salvage(plan, advance)
                 for row in report.numbering():
                     writer.row(row)
@@ -101,6 +106,23 @@ def command(
             plan.close()
     _note(settings, plan, 0 if placeholders else summary["passed_over"])
     return int(not report.is_complete)
+
+
+@contextmanager
+def _told_if_cut_off(settings: Settings, output: Path) -> Iterator[None]:
+    """A context in which a Ctrl-C tells what is left beside ``output``."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        from rmqctl.engine.files.unfinished import BESIDE
+
+        building = output.absolute().with_name(output.absolute().name + BESIDE)
+        if building.is_dir():
+            settings.note(
+                f"note: interrupted: what is written stays in {building}, and the same command "
+                "continues it."
+            )
+        raise
 
 
 def _note(settings: Settings, plan: SalvagePlan, passed_over: object) -> None:
