@@ -94,6 +94,20 @@ def sync_directories(root: Path, on_disk: dict[str, list[str]] | None = None) ->
     on_disk.update(new)
 
 
+def force(descriptor: int, loser: MayLose) -> None:
+    """Forces an open file to disk.
+
+    :param loser: keeps the error of a disk that failed, also where an interrupt comes instead.
+    :raises OSError: the disk failed.
+    """
+    try:
+        os.fdatasync(descriptor)
+    except OSError as error:
+        # Without a call before: there an interrupt that waits would take the error's place.
+        loser.lost = error
+        raise
+
+
 def sync_files(
     paths: Iterable[Path], *, may_be_gone: bool = False, loser: MayLose | None = None
 ) -> None:
@@ -121,8 +135,7 @@ def _sync_file(path: Path, may_be_gone: bool, loser: MayLose | None) -> None:
         if descriptor < 0 and may_be_gone and error.errno in _NOT_THERE:
             return
         if loser is not None and error.errno not in NOT_OPENED:
-            # Without a call before: there an interrupt that waits would take the error's place.
-            loser.lost = error
+            loser.lost = error  # Without a call before, as in :func:`force`.
         raise
     finally:
         if descriptor >= 0:

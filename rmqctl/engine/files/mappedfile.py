@@ -19,7 +19,7 @@ from pathlib import Path
 from rmqctl.engine.files import writing
 from rmqctl.engine.files.advice import expect_zeros, want_all
 from rmqctl.engine.files.dirty import DirtyRange, Unsynced
-from rmqctl.engine.files.durable import raise_lost
+from rmqctl.engine.files.durable import force, raise_lost
 from rmqctl.engine.files.extents import (
     ZEROS,
     allocate,
@@ -307,12 +307,7 @@ class MappedFile:
         try:
             self._unsynced.clean(self.path)
             # As good as msync of these pages; mmap.flush would hold the GIL meanwhile.
-            os.fdatasync(self.descriptor)
-        except OSError as error:
-            # Without a call before: there an interrupt that waits would take the error's place.
-            self._unsynced.lost = error
-            self.mark_dirty(start, end)
-            raise
+            force(self.descriptor, self._unsynced)
         except BaseException:
             self.mark_dirty(start, end)
             raise
