@@ -194,6 +194,8 @@ def test_a_log_that_begins_where_the_copy_ends_may_be_a_strangers(tmp_path: Path
         for piece in PieceReader(0, FILE_SIZE, 1 << 16).feed(log_bytes(root, 0, FILE_SIZE)):
             store.writer.append_piece(piece)
         assert store.max_offset == FILE_SIZE
+        # Without it the log would end before its blank.
+        store.commit_log.files.append_file(FILE_SIZE)
     with live(tmp_path / "other") as master:
         master.put(60)
         assert without_first_file(master) == FILE_SIZE

@@ -612,11 +612,11 @@ def test_files_that_can_be_neither_written_nor_read_are_written_later(
     client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=3, **place)
     dialogue.wait(6000)
 
-    def refuse(path: Path) -> int:
+    def refuse(path: Path, size: int) -> bytes:
         raise CannotRead(path=str(path), reason=os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:
-        patch.setattr(brokerjson, "open_for_reading", refuse)
+        patch.setattr(brokerjson, "read_start", refuse)
         for name in (brokerjson.TOPICS, brokerjson.CONSUMER_OFFSET):
             dialogue.broker.not_persisted(name)
     (root / "config/consumerOffset.json").unlink()
