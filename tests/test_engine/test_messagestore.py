@@ -513,10 +513,14 @@ def test_a_blank_with_nothing_behind_it(tmp_path: Path, length: int) -> None:
     assert end_behind(log, 0, 0)[::2] == end_behind(log, SIZE, 0)[::2] == (SIZE, None)
     log.close()
     log = log_of(tmp_path / "d", record_at(0) + blank, b"")
-    assert end_behind(log, 0, 0)[::2] == (4096, None)
+    assert end_behind(log, 0, 0)[::2] == find_end(log, [(0, SIZE)])[::2] == (4096, None)
     if length == 4096 - SIZE:
-        assert find_end(log, [(0, SIZE)])[::2] == (4096, None)
         assert [type(e) for e in log.walk()] == [Record, Blank, End]
+    log.close()
+    new = record_at(4096, time=1_700_000_000_001)
+    log = log_of(tmp_path / "e", record_at(0) + blank, new)
+    for end in (find_end(log, [(0, SIZE)]), end_behind(log, 0, 0)):
+        assert end == (4096 + SIZE, 1_700_000_000_001, None)
     log.close()
 
 

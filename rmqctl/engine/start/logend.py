@@ -69,7 +69,7 @@ def find_end(log: CommitLog, newest: Iterable[tuple[int, int]]) -> LogEnd:
         elif isinstance(entry, End):
             misplaced = _swapped_file(log, entry.physical_offset)
             return LogEnd(entry.physical_offset, timestamp, misplaced)
-        elif isinstance(entry, Damage):
+        elif isinstance(entry, Damage) and entry.reason not in PASSED_OVER:
             return LogEnd(entry.physical_offset, timestamp, _obstacle(log, step, timestamp))
         number, position = step.number, step.position
 
