@@ -310,3 +310,31 @@ def test_units_that_lack_in_front_of_the_files_that_a_start_reads_are_made_again
         pass
     assert tree(tmp_path / "consumequeue") == before
     assert_clean(tmp_path, config)
+
+
+@pytest.mark.parametrize("why", ["a queue", "the index"])
+def test_what_is_read_for_one_queue_shows_where_others_are_short(tmp_path: Path, why: str) -> None:
+    """Queue B has no message in the last file, and lacks units since before the place to which
+    queue A, or the index, leads back: a unit at that place would be of another queue offset."""
+    with MessageStore(tmp_path, SMALL, writable=True, create=True, clock=Clock()) as store:
+        for number, topic in enumerate("BBABA"):
+            keys = int(why == "a queue" or number == 3)
+            assert store.put_message(message(number, topic, 0, bytes(500), keys)).is_ok
+        assert store.put_message(message(5, "A", 0, bytes(2000), keys=0)).is_ok
+        places = {
+            topic: [row.physical_offset for row in store.get_message(topic, 0, 0).records]
+            for topic in "AB"
+        }
+        begin = store.max_offset // 4096 * 4096
+        claimed = store.commit_log.record_at(begin).store_timestamp + 5000
+    before = tree(tmp_path / "consumequeue")
+    for topic in "AB" if why == "a queue" else "B":
+        (path,) = (tmp_path / "consumequeue" / topic / "0").iterdir()
+        assert cut_units(path, places[topic][1]) == 2
+    write_checkpoint(tmp_path, tmp_path / "checkpoint", Checkpoint(claimed, claimed, claimed))
+    (tmp_path / "abort").touch()
+    with MessageStore(tmp_path, SMALL, writable=True) as store:
+        assert store.plan.scan is not None and store.plan.scan.physical_offset == begin
+        assert store.plan.dispatch_from == places["B"][1]
+    assert tree(tmp_path / "consumequeue") == before
+    assert_clean(tmp_path, SMALL)

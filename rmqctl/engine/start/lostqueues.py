@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqctl.engine.dispatch.rules import Dispatcher
+    from rmqctl.engine.log.commitlog import CommitLog
     from rmqctl.engine.scan.batch import Batch
 
 #: Topic and queue id → the queue offset of the queue's first message in a part of the log.
@@ -24,6 +25,18 @@ def note_firsts(batch: Batch, dispatcher: Dispatcher, firsts: Firsts) -> None:
         key = batch.topics.names[topic_id], queue_id
         if key not in firsts:
             firsts[key] = int(batch.queue_offset[rows[at[0]]])
+
+
+def firsts_between(log: CommitLog, dispatcher: Dispatcher, start: int, end: int) -> Firsts:
+    """The first queue offsets in a part of the log."""
+    from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.scanner import Scanner
+
+    firsts: Firsts = {}
+    for entry in Scanner(log, properties=False).scan(start, end):
+        if isinstance(entry, Batch):
+            note_firsts(entry, dispatcher, firsts)
+    return firsts
 
 
 def has_lost_queue(root: Path, there: Set[tuple[str, int]], firsts: Firsts) -> bool:

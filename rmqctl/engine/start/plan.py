@@ -27,7 +27,7 @@ from rmqctl.engine.queue.ends import QueueEnd, queue_end
 from rmqctl.engine.queue.recovery import first_astray, first_beyond, written_units
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.start.logend import end_behind, find_end
-from rmqctl.engine.start.lostqueues import Firsts, has_lost_queue, note_firsts
+from rmqctl.engine.start.lostqueues import Firsts, firsts_between, has_lost_queue, note_firsts
 from rmqctl.engine.start.model import Hole, QueueCut, ScanStart, StartPlan, StoreFiles
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 
@@ -185,20 +185,11 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
         min(checkpoint.index_msg_timestamp, end.store_timestamp),
         start.physical_offset if files.config.message_index_enable else None,
     )
-    begins = [start.physical_offset]
-    for one in facts:
-        first = firsts.get((one.topic, one.queue_id), -1)
-        # If units are missing before the queue's first record here, the checkpoint said too much.
-        is_hole = one.is_hole and not one.is_astray  # Astray units are dispatched again anyhow.
-        if is_hole or first > one.end:
-            begins.append(_behind(log, one.last))
-    # Without any queue, as after a clean stop, a user who has removed all of them wants them anew.
-    there = {(one.topic, one.queue_id) for one in facts}
-    if not any(one.last for one in facts) or has_lost_queue(files.root, there, firsts):
-        begins.append(log.min_offset)
+    begin = start.physical_offset
     if index.end is not None:
-        begins.append(_record_at(log, index.end))
-    dispatch_from, hold_back = _begin(log, min(begins), end)
+        begin = min(begin, _record_at(log, index.end))
+    begin = _begin_of_queues(files, facts, firsts, start.physical_offset, begin)
+    dispatch_from, hold_back = _begin(log, begin, end)
     return StartPlan(
         is_clean=False,
         checkpoint=checkpoint,
@@ -212,6 +203,34 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
         hold_back=hold_back,
         doubtful=tuple(_doubtful(files, dispatch_from)),
     )
+
+
+def _begin_of_queues(
+    files: StoreFiles, facts: list[_QueueFacts], firsts: Firsts, start: int, begin: int
+) -> int:
+    """Where the dispatch begins: at ``begin``, or before it, where queues lack units.
+
+    :param firsts: those of the log from ``start`` on, where the engine's recovery begins. What is
+        read before it has messages of further queues, which may lack units as well.
+    """
+    log = files.log
+    there = {(one.topic, one.queue_id) for one in facts}
+    # Without any queue, as after a clean stop, a user who has removed all of them wants them anew.
+    if not any(one.last for one in facts):
+        return log.min_offset
+    while True:
+        for one in facts:
+            first = firsts.get((one.topic, one.queue_id), -1)
+            # If units are missing before the queue's first record here, the checkpoint said too
+            # much. Astray units are dispatched again anyhow.
+            if (one.is_hole and not one.is_astray) or first > one.end:
+                begin = min(begin, _behind(log, one.last))
+        if has_lost_queue(files.root, there, firsts):
+            begin = log.min_offset
+        if begin >= start or begin <= log.min_offset:
+            return begin
+        firsts = firsts | firsts_between(log, files.dispatcher, begin, start)
+        start = begin
 
 
 def _unclean_facts(queue: ConsumeQueue, log: CommitLog, start: ScanStart) -> _QueueFacts:
