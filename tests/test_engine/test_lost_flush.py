@@ -174,6 +174,48 @@ def test_an_interrupt_at_any_step_of_a_flush_leaves_every_file_noted(
     assert steps > 20
 
 
+def test_a_file_that_another_thread_takes_amid_a_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the threads change, the flush goes on, and each file is forced or left for the next
+    flush."""
+    first, other = tmp_path / "0", tmp_path / "1"
+    first.touch()
+    other.touch()
+    steps, left = 0, 0
+    while not left:
+        unsynced = Unsynced()
+        unsynced[first] = DirtyRange(0, 1)
+        unsynced.take()
+        steps += 1
+        left = steps
+        forced: set[Path] = set()
+
+        def trace(frame: FrameType, event: str, _: object, unsynced: Unsynced = unsynced) -> Any:
+            nonlocal left
+            if frame.f_code is not Unsynced.sync_taken.__code__:
+                return None
+            frame.f_trace_opcodes = True
+            left -= event == "opcode"
+            if not left:
+                sys.settrace(None)
+                unsynced.taken.add(other)
+            return trace
+
+        def force(path: Path, force: Callable[[], None], forced: set[Path] = forced) -> None:
+            forced.add(path)
+
+        with monkeypatch.context() as patch:
+            patch_fdatasync(patch, force)
+            sys.settrace(trace)
+            try:
+                unsynced.sync_taken()
+            finally:
+                sys.settrace(None)
+        assert forced | unsynced.taken == ({first} if left else {first, other})
+    assert steps > 20
+
+
 def test_an_interrupt_just_when_a_putter_may_flush_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

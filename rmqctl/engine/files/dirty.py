@@ -74,9 +74,9 @@ class Unsynced(dict[Path, DirtyRange]):
             raise_lost(self)
             self._on_their_way.update(also)
             while self.taken:
-                path = next(iter(self.taken))
-                self._on_their_way.add(path)
-                self.taken.discard(path)
+                # In one step each: other threads add to the set.
+                self._on_their_way.update(self.taken)
+                self.taken.difference_update(self._on_their_way)
             sync_files(self._on_their_way, may_be_gone=True, loser=self)
             self._on_their_way.clear()
 
