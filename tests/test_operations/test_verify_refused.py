@@ -11,8 +11,9 @@ import pytest
 
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.errors import CannotRead
-from rmqctl.operations.verify import Finding, Summary, verify
+from rmqctl.operations.verify import Finding, Summary, run, verify
 from tests.test_safety.support import Clock, message, small_config
 
 CONFIG = small_config()
@@ -100,3 +101,29 @@ def test_of_a_queue_that_cannot_be_read_amid_its_check_the_others_are_told(
     monkeypatch.setattr(ConsumeQueue, "window", window)
     found, _ = checked(store)
     assert [(one.code, one.found) for one in found] == [("unreadable-file", "Input/output error")]
+
+
+@pytest.mark.parametrize("refuse", [refuse_to_open, refuse_to_read])
+@pytest.mark.parametrize("number", [0, -1], ids=["first", "last"])
+def test_a_queue_of_later_stretches_that_the_disk_does_not_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, refuse: Any
+) -> None:
+    """A stretch looks at a queue before the first record that it has there. It is told by each
+    stretch that goes without the queue, once."""
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=Clock()) as written:
+        for at in range(330):
+            topic = "late" if at >= 200 else "early"
+            assert written.put_message(message(at, topic, 0)).is_ok
+    refused = sorted((root / "consumequeue/late/0").iterdir())[number]
+    tuning = ScanTuning(batch_records=20, window_bytes=(3000, 3000))
+    monkeypatch.setattr(run, "ScanTuning", lambda threads: tuning)
+    refuse(monkeypatch, refused)
+    start, told, stretches = None, [], 0
+    while not stretches or start is not None:
+        *found, summary = verify(root, CONFIG, resume_from=start, is_over=lambda: True)
+        assert isinstance(summary, Summary)
+        told.append([one.code for one in found if isinstance(one, Finding)])
+        start, stretches = summary.next_offset, stretches + 1
+    assert stretches > 10 and ["unreadable-file"] in told
+    assert all(one in ([], ["unreadable-file"]) for one in told)

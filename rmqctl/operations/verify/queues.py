@@ -8,7 +8,6 @@ and one bulk of expected units.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from rmqctl.engine.derive.writer import bulk_units
@@ -121,7 +120,7 @@ class QueueChecker:
             state = self._state(topic, queue_id)
             if state.queue is not None:
                 found: list[Beginning] = []
-                deque(self._unless_removed(state, self._look_back(state, earlier, found)), 0)
+                self.passes(self._unless_removed(state, self._look_back(state, earlier, found)))
                 yield from found
 
     def _look_back(
@@ -139,10 +138,17 @@ class QueueChecker:
         record is."""
         self._records.earlier = self._earlier(begin)
 
+    def passes(self, findings: Iterator[Finding]) -> None:
+        """Takes findings that the stretch before has told. It may not have come to a file that the
+        disk does not read: such a finding is still to be told, as this stretch goes without the
+        queue."""
+        kept = [one for one in findings if one.code == "unreadable-file"]
+        self._refused += kept
+
     def taken_again(self) -> None:
         """Call this after the last record that was taken again, before those of the stretch. What
         was counted so far, and is held back, the stretch before has told."""
-        deque(self._check_pending(), 0)
+        self.passes(self._check_pending())
         for state in self._states.values():
             state.spans.clear()
             state.repeated, state.missing = None, 0
@@ -153,6 +159,7 @@ class QueueChecker:
         the findings of the records up to there. Units behind the last of them are for the stretch
         that has the queue's next record."""
         yield from self._check_pending()
+        yield from self._told()
         earlier = self._earlier(log_end)
         for state in self._states.values():
             if state.queue is not None and state.started:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqctl.engine.dispatch.batches import marked_key_batch, unit_batch
@@ -12,7 +11,6 @@ from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.plain import Plain, PlainWanted
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.operations.verify.damageranges import Ranges
-from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.log import LogChecker
 from rmqctl.operations.verify.queues import QueueChecker
@@ -52,18 +50,15 @@ def resume(
         return
     dispatcher = snapshot.dispatcher()
 
-    def again() -> Iterator[Finding]:
-        for entry in scanner.scan_plain(wanted, start, begin):
-            if isinstance(entry, Damage):
-                damaged.add(entry)
-            if isinstance(entry, Batch):
-                yield from queues.add(unit_batch(entry, dispatcher))
-            elif isinstance(entry, Plain):
-                yield from queues.add(entry)
-            if keys is not None and isinstance(entry, Batch | Plain):
-                yield from keys.add(marked_key_batch(entry))
-
-    deque(again(), 0)
+    for entry in scanner.scan_plain(wanted, start, begin):
+        if isinstance(entry, Damage):
+            damaged.add(entry)
+        if isinstance(entry, Batch):
+            queues.passes(queues.add(unit_batch(entry, dispatcher)))
+        elif isinstance(entry, Plain):
+            queues.passes(queues.add(entry))
+        if keys is not None and isinstance(entry, Batch | Plain):
+            deque(keys.add(marked_key_batch(entry)), 0)
     queues.taken_again()
     if keys is not None:
         keys.taken_again()

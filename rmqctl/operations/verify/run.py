@@ -117,9 +117,10 @@ def verify(
     stretch ends between two records, and ``next_offset`` of the summary is the ``resume_from`` of
     the next stretch. Together the stretches find what one check of all finds. Neighbouring units or
     items of one damage are two findings where a stretch ends, and each counts what is missing in
-    its own part. What needs no read of the log (names and lengths of files, an unclean shutdown) is
-    told by the first stretch, and what needs its end (units and items that point behind it, the
-    checkpoint) by the last one.
+    its own part. A queue's file that the disk does not read is told by each that goes without it.
+    What needs no read of the log (names and lengths of files, an unclean shutdown) is told by the
+    first stretch, and what needs its end (units and items that point behind it, the checkpoint) by
+    the last one.
 
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises FileLengthContradiction: a ``broker.conf`` contradicts the lengths of the files.
