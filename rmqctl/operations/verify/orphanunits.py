@@ -174,10 +174,12 @@ class OrphanUnits:
         are right: then something in the record has changed. None: they are not, or the record has
         a unit at the place that it names in this queue."""
         assert state.queue is not None
-        unit = state.queue.unit(queue_offset)
+        before = self._right_record(state, queue_offset - 1)
+        if before is None and queue_offset != state.first_queue_offset:
+            return None
+        unit, behind = state.queue.unit(queue_offset), self._right_record(state, queue_offset + 1)
         record = None if unit is None else self.log.find_record(unit.physical_offset)
-        before, behind = (self._right_record(state, queue_offset + step) for step in (-1, 1))
-        if record is None or (before is None and queue_offset != state.first_queue_offset):
+        if record is None:
             return None
         is_own = (record.topic, record.queue_id) == (state.topic, state.queue_id)
         if behind is None and queue_offset + 1 >= self.end_of(state):
