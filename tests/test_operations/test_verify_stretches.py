@@ -5,17 +5,20 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import NoRecordAt
 from rmqctl.operations.verify import Finding, Summary, run, verify
+from rmqctl.operations.verify.queues import QueueChecker
+from rmqctl.operations.verify.resumed import Beginning
 from tests.conftest import Golden
 from tests.faults.anatomy import Anatomy, dissect
 from tests.faults.kinds import done, draw
@@ -166,6 +169,28 @@ def one_by_one(one: Finding) -> Counter[tuple[object, ...]]:
         offsets = range(one.queue_offset, one.queue_offset + count)
         return Counter((one.code, one.severity, one.path, offset) for offset in offsets)
     return Counter([one] if number is None else {(one.code, one.severity, one.path): count})
+
+
+@pytest.mark.parametrize(("only", "looks"), [("commitlog", 0), ("index", 0), ("checkpoint", 1)])
+def test_a_stretch_looks_at_queues_only_for_what_is_checked(
+    sound: tuple[Path, Anatomy], monkeypatch: pytest.MonkeyPatch, only: str, looks: int
+) -> None:
+    root, _ = sound
+    looked: list[int] = []
+    real = QueueChecker.beginnings
+
+    def beginnings(self: QueueChecker, log: CommitLog, begin: int) -> Iterator[Beginning]:
+        looked.append(begin)
+        return real(self, log, begin)
+
+    monkeypatch.setattr(QueueChecker, "beginnings", beginnings)
+    tuning = ScanTuning(batch_records=5, window_bytes=(600, 1200))
+    monkeypatch.setattr(run, "ScanTuning", lambda threads: tuning)
+    *_, begun = verify(root, CONFIG, only=[only], is_over=lambda: True)
+    assert isinstance(begun, Summary) and begun.next_offset is not None
+    *found, rest = verify(root, CONFIG, only=[only], resume_from=begun.next_offset)
+    assert isinstance(rest, Summary) and rest.is_clean and not found
+    assert len(looked) == looks
 
 
 def test_a_stretch_begins_at_a_record(golden: Golden) -> None:

@@ -30,14 +30,26 @@ class Resumed(NamedTuple):
 
 
 def resume(
-    begin: int, snapshot: Snapshot, scanner: Scanner, wanted: PlainWanted, checkers: Resumed
+    begin: int,
+    snapshot: Snapshot,
+    scanner: Scanner,
+    wanted: PlainWanted,
+    checkers: Resumed,
+    *,
+    looks_at_queues: bool,
 ) -> None:
     """Call this before the first record of a stretch that begins at ``begin``, a physical offset
     within the log. Records before it are taken again where units or items around ``begin`` do not
-    tell how far the stretch before has come."""
+    tell how far the stretch before has come.
+
+    :param looks_at_queues: the queues are checked, or the checkpoint, for which they tell the store
+        time of the record before; with many queues it takes long.
+    """
     records, queues, keys, damaged = checkers
-    beginnings = list(queues.beginnings(scanner.log, begin))
+    beginnings = list(queues.beginnings(scanner.log, begin)) if looks_at_queues else []
     records.newest_timestamp = max((one.store_timestamp for one in beginnings), default=0)
+    if not wanted.units:
+        beginnings.clear()
     items = EarlierItems(snapshot, scanner.log)
     if keys is not None:
         beginnings.append(items.beginning(begin))

@@ -269,7 +269,7 @@ def _run(
         wanted = PlainWanted("queues" in plan.only, checks_index)
         if begin is not None:
             stretch = Resumed(records, queues, checkers.keys, damaged)
-            resume(begin, snapshot, scanner, wanted, stretch)
+            resume(begin, snapshot, scanner, wanted, stretch, looks_at_queues=plan.needs_queues)
         # Checkers that look at each record need batches.
         plain = None if records.listeners or queues.wants_records else wanted
         for entry in _entries(records, scanner, log_begins, begin, plain):

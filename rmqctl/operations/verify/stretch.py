@@ -72,6 +72,11 @@ class VerifyPlan(NamedTuple):
                 raise GoesOnNowhere(**error.values) from None
         return self.resume_from
 
+    @property
+    def needs_queues(self) -> bool:
+        """Whether a stretch must ask the queues what is before it."""
+        return not self.only.isdisjoint(("queues", "checkpoint"))
+
     def tells(self, found: Finding) -> bool:
         """Whether a finding of names and lengths is reported: it is, except for the files of a
         structure that is not checked."""
