@@ -133,6 +133,23 @@ def test_what_is_damaged_is_told_once_wherever_stretches_end(
     assert told > 100
 
 
+@pytest.mark.parametrize("number", [0, 1], ids=["first", "last"])
+def test_an_index_file_that_counts_no_items_is_told_once(
+    sound: tuple[Path, Anatomy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Stretches begin before it, or behind items of the file before it."""
+    root = copy_tree(sound[0], tmp_path / "store")
+    file = sorted((root / "index").iterdir())[number]
+    header = bytearray(file.read_bytes())
+    header[36:40] = b"\xff" * 4
+    file.write_bytes(header)
+    whole, summary = counted(root, lambda: False, ScanTuning(), monkeypatch)
+    assert "index-uncounted-items" in {getattr(one, "code", "") for one in whole}
+    step = ScanTuning(batch_records=1, window_bytes=(600, 1200))
+    parts, others = counted(root, lambda: True, step, monkeypatch)
+    assert parts == whole and others == summary
+
+
 def is_now(chance: random.Random, likely: float) -> bool:
     return chance.random() < likely
 

@@ -97,7 +97,7 @@ class IndexChecker:
         self._starts_late = self._starts_late or place is None
         if place is not None:
             self._begin(IndexStart(0, place.physical_offset, place.hashes, self._has_tags))
-            self._cursor.seek(place.file, place.index_no)
+        self._cursor.seek(*((0, 1) if place is None else place[:2]))
 
     def taken_again(self) -> None:
         """Call this after the last key that was taken again: the stretch before has told it."""

@@ -79,10 +79,10 @@ class IndexCursor:
             self.was_removed = True
 
     def seek(self, file: int, index_no: int) -> None:
-        """Goes to the item with ``index_no`` of the file with the number ``file``. What is before
-        it is neither counted nor told."""
+        """Goes to the item with ``index_no`` of the file with the number ``file``, or the next one
+        behind files without items. What is before it is neither counted nor told."""
         self.only(file, None, ())
-        if index_no > 1 and len(self.peek(1)):
+        if len(self.peek(1)) and index_no > 1:
             self.take(index_no - 1)
         self._findings.clear()
         self.items = 0
