@@ -23,6 +23,7 @@ from rmqctl.engine.files import durable
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
 from rmqctl.errors import (
@@ -413,6 +414,15 @@ def test_a_light_queue_whose_record_has_changed_is_left_alone(tmp_path: Path) ->
     log.write_bytes(log.read_bytes().replace(b"QUEUE_OFFSET\0014", b"QUEUE_OFFSET\0016"))
     plan = make_plan(root, CONFIG)
     assert plan.steps == () and {one.found.advice for one in plan.left} == {MULTI_DOUBTED}
+    # Neither is it made anew for another unit.
+    queue = min((root / "consumequeue/%LMQ%one/0").iterdir())
+    units = bytearray(queue.read_bytes())
+    units[2 * UNIT_SIZE - 5] ^= 1
+    queue.write_bytes(units)
+    plan = make_plan(root, CONFIG)
+    assert plan.steps == ()
+    left = {one.found.code: one.why for one in plan.left}
+    assert "lack messages" in left["unit-mismatch"]
 
 
 def test_what_a_plan_leaves_is_only_there_to_be_read(sound: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from rmqctl.operations.repair.words import sentences
 from rmqctl.operations.verify import INFO, Finding, verify
 from rmqctl.operations.verify.configcheck import Summary as ConfigSummary
 from rmqctl.operations.verify.configcheck import check
-from rmqctl.operations.verify.findings import LINT_CODES, RECORDS_WAIT
+from rmqctl.operations.verify.findings import LINT_CODES, MULTI_DOUBTED, RECORDS_WAIT
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -63,6 +63,15 @@ _SETTINGS = (
 #: Findings that say that messages of a queue claim the same place: made anew, the queue would lose
 #: some of them.
 _BLOCKS_QUEUE = frozenset(("queue-begun-again", "queue-offset-repeated"))
+_CLAIMED = (
+    "Messages of the log claim one place in this queue: made anew, older ones would take the "
+    "places of later ones."
+)
+#: The same of a queue of which a record has changed (:data:`MULTI_DOUBTED`).
+_DOUBTED = (
+    "A record of this queue has changed in the log: made anew, the queue would lack messages, or "
+    "have them at other offsets."
+)
 #: Findings about records that the log has: a queue that is made anew has messages then.
 _OF_RECORDS = frozenset(("queue-missing", "record-without-unit", "unit-misplaced"))
 #: So many of a queue's last units are looked at for one whose message the log still has.
@@ -131,7 +140,8 @@ class _Gathered:
         self._codes: dict[Key, dict[str, None]] = {}
         self._first: dict[tuple[str, Key | None], Finding] = {}
         self._mending = Mending(store)
-        self._blocked: set[tuple[str, int]] = set()
+        #: Queues that must not be made anew, and why.
+        self._blocked: dict[tuple[str, int], str] = {}
         self._is_behind = False
         self._examples: dict[Key, Finding] = {}
         self.left: list[Left] = []
@@ -140,8 +150,10 @@ class _Gathered:
     # --- taking findings -----------------------------------------------------------------
 
     def add(self, found: Finding) -> None:
-        if found.code in _BLOCKS_QUEUE and found.queue is not None:
-            self._blocked.add(found.queue)
+        if found.queue is not None and found.code in _BLOCKS_QUEUE:
+            self._blocked[found.queue] = _CLAIMED
+        if found.queue is not None and found.advice == MULTI_DOUBTED:
+            self._blocked.setdefault(found.queue, _DOUBTED)
         self._is_behind |= found.code == "dispatch-behind"
         # A rebuild includes what the next start would do by itself.
         is_info = found.severity == INFO
@@ -220,18 +232,15 @@ class _Gathered:
         problem = self._mending.log_problem
         if problem and action in (*touches_log, *rebuilds):
             return problem
-        if action == model.REBUILD_QUEUE and key[1:] in self._blocked:
-            return (
-                "Messages of the log claim one place in this queue: made anew, older ones would "
-                "take the places of later ones."
-            )
+        if action == model.REBUILD_QUEUE and (why := self._blocked.get(key[1:])):
+            return why
         if action == model.REBUILD_QUEUE and not self._has_message(key):
             return (
                 "No unit of this queue leads to a message of it that the log still has: made anew "
                 "it would begin at offset 0 again."
             )
         if action == model.REBUILD_QUEUES and self._blocked:
-            return "In some queues messages of the log claim one place: rebuild the others singly."
+            return "Some queues must not be made anew from the log: rebuild the others singly."
         if action in rebuilds:
             return self._rebuild_problem(key)
         return None
