@@ -200,7 +200,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if path.startswith(_BOTH_ENGINES) and not getattr(
         metafunc.function, "is_hypothesis_test", False
     ):
-        metafunc.parametrize("engine", _engines(), indirect=True)
+        metafunc.parametrize("tested_engine", _engines(), indirect=True)
     is_long = metafunc.definition.get_closest_marker("nightly")
     if seeds.is_deep() and "chance" in metafunc.fixturenames and not is_long:
         metafunc.parametrize("chance", range(seeds.times(1)), indirect=True)
@@ -215,7 +215,7 @@ def _engines() -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+def tested_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
     """The engine with which a test of :data:`_BOTH_ENGINES` runs; none for other tests. All have
     this fixture, because pytest sets up none that is added when parameters are made."""
     engine: str | None = getattr(request, "param", None)

@@ -76,7 +76,7 @@ def put_line(message: MessageExtBrokerInner) -> str:
             "properties": message.properties,
             "born_timestamp": message.born_timestamp,
             "reconsume_times": message.reconsume_times,
-            "prepared_transaction_offset": message.prepared_transaction_offset,
+            # Without a prepared_transaction_offset: `put` would take the line out of its batch.
             **hosts,
         }
     )

@@ -7,6 +7,8 @@ import pytest
 from rmqctl import kernel
 
 
-def test_the_engine_is_the_one_of_the_name(request: pytest.FixtureRequest, engine: str) -> None:
-    assert f"[{engine}]" in request.node.name
-    assert (kernel.module() is None) is (engine == "pure")
+def test_the_engine_is_the_one_of_the_name(
+    request: pytest.FixtureRequest, tested_engine: str
+) -> None:
+    assert f"[{tested_engine}]" in request.node.name
+    assert (kernel.module() is None) is (tested_engine == "pure")

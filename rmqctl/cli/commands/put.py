@@ -193,9 +193,8 @@ def command(
     be given as they are, and their messages stay what they were. A line that is no message, or
     whose body does not match its body_crc, ends the run; all lines before it are stored. With
     --batch a row stands for a batch: lines that follow each other with the same topic and queue, as
-    many as a record may be long; in one of several lines prepared_transaction_offset becomes 0.
-    With --dry-run the rows have the answers that the puts would get, without offsets. A
-    recovery row may come first.
+    many as a record may be long. With --dry-run the rows have the answers that the puts would get,
+    without offsets. A row of type recovery comes first if the store needs one.
     """
     fields = _fields(given)
     times = ("deliver_at", "delay")

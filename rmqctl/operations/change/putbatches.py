@@ -32,7 +32,8 @@ def put_batches(
 ) -> Iterator[Iterator[AppendResultRow]]:
     """Puts lines in batches: up to ``size`` lines that follow each other with the same topic and
     queue become one batch, with one row that has all message ids. Delayed and transactional
-    messages go one by one. When a batch is refused, ``run.line`` is its first line.
+    messages, and those that refer to a prepared one, go one by one. When a batch is refused,
+    ``run.line`` is its first line.
 
     :raises BadInputLine: as of :func:`~rmqctl.operations.change.putstream.put_lines`.
     """
@@ -114,6 +115,8 @@ def _can_follow(batch: list[MessageExtBrokerInner], one: MessageExtBrokerInner) 
     first = batch[0]
     same = (one.topic, one.queue_id) == (first.topic, first.queue_id)
     return same and not any(
-        each.delay_time_level != 0 or each.sys_flag & constants.TRANSACTION_TYPE_MASK
+        each.delay_time_level != 0
+        or each.sys_flag & constants.TRANSACTION_TYPE_MASK
+        or each.prepared_transaction_offset  # In a batch it would become 0.
         for each in (first, one)
     )
