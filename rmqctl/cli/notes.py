@@ -99,7 +99,7 @@ class Notes:
         told = []
         if found.misplaced:
             units = some_are(found.misplaced, "unit")
-            told.append(f"{units} at other queue offsets than their records name")
+            told.append(f"{units} not at the queue offset that the record names")
         if found.without_unit:
             told.append(f"{some_are(found.without_unit, 'record')} without a unit")
         self.note(

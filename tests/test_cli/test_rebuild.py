@@ -187,5 +187,5 @@ def test_records_that_have_no_place_at_their_own_queue_offset_are_told(
         return
     first = min(row["physical_offset"] for row in found.values())
     assert f"is at physical offset {first}; `rmqctl verify" in done.err
-    assert ("at other queue offsets" in done.err) == (misplaced > 0)
+    assert ("not at the queue offset" in done.err) == (misplaced > 0)
     assert ("without a unit" in done.err) == (without_unit > 0)

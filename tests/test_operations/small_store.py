@@ -199,6 +199,15 @@ def _cover_record(record: Record, path: Path, position: int, cover: Callable[...
         start += len(entry) + 1
 
 
+def fill_light_queue(root: Path) -> None:
+    """Makes a store of nine messages in two queues that all go to one light queue, too."""
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        for number in range(9):
+            properties = {"INNER_MULTI_DISPATCH": "%LMQ%one"}
+            message = MessageExtBrokerInner("T", b"x", number % 2, properties=properties)
+            assert store.put_message(message, flush=False).is_ok
+
+
 def findings_of(root: Path) -> tuple[list[Finding], Summary]:
     *findings, summary = verify(root, CONFIG)
     assert isinstance(summary, Summary)

@@ -71,7 +71,7 @@ from tests.test_operations.broken_store import (
     make_sound_store,
     without_backups,
 )
-from tests.test_operations.small_store import CONFIG, findings_of
+from tests.test_operations.small_store import CONFIG, fill_light_queue, findings_of
 from tests.test_safety.test_disk_full import Disk
 
 
@@ -405,11 +405,7 @@ def test_a_record_whose_queue_has_changed_is_for_salvage(sound: Path, tmp_path: 
 
 def test_a_light_queue_whose_record_has_changed_is_left_alone(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    with MessageStore(root, CONFIG, writable=True, create=True) as store:
-        for number in range(9):
-            properties = {"INNER_MULTI_DISPATCH": "%LMQ%one"}
-            message = MessageExtBrokerInner("T", b"x", number % 2, properties=properties)
-            assert store.put_message(message, flush=False).is_ok
+    fill_light_queue(root)
     log = min((root / "commitlog").iterdir())
     log.write_bytes(log.read_bytes().replace(b"QUEUE_OFFSET\0014", b"QUEUE_OFFSET\0016"))
     plan = make_plan(root, CONFIG)

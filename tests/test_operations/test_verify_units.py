@@ -16,7 +16,7 @@ from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.operations.verify import ERROR
 from rmqctl.operations.verify.findings import MULTI_DOUBTED, RECORD_DOUBTED
-from tests.test_operations.small_store import CONFIG, QUEUE_SIZE, findings_of
+from tests.test_operations.small_store import CONFIG, QUEUE_SIZE, fill_light_queue, findings_of
 
 COUNT = 3000
 Units = NDArray[np.void]
@@ -171,11 +171,7 @@ def test_a_light_queue_whose_record_has_changed_is_to_stay(tmp_path: Path) -> No
     """The units around that of the record are right. A queue made anew would have all units behind
     it at other offsets, or none of them."""
     root = tmp_path / "store"
-    with MessageStore(root, CONFIG, writable=True, create=True) as store:
-        for number in range(9):
-            properties = {"INNER_MULTI_DISPATCH": "%LMQ%one"}
-            message = MessageExtBrokerInner("T", b"x", number % 2, properties=properties)
-            assert store.put_message(message, flush=False).is_ok
+    fill_light_queue(root)
     log = min((root / "commitlog").iterdir())
     before = log.read_bytes()
     for old, new, code in (
